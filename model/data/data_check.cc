@@ -112,33 +112,47 @@ class FieldCheck {
     report->coverage.push_back(Coverage());
   }
 
-  // Finds the columns that no line has, by `columns` of the schema. In training they would teach
-  // nothing; a few lines for the evaluation may well lack a rare one.
+  // Finds the columns that no line has a value of, by `columns` of the schema. They would teach
+  // nothing, which is an error in training where all lines were looked at, or where the name of one
+  // that no line names is likely misspelled. Otherwise later lines may have them.
   void CheckNames(bool training, const std::vector<std::string>& columns, const DataConfig& data,
-                  DataCheckReport* report) const {
-    std::vector<std::string> absent;
+                  Env* env, DataCheckReport* report) const {
+    std::vector<std::string> names;
+    std::vector<std::string> wrong, doubtful;  // columns
+    std::string near;                          // of the first that is wrong
     // A missing label is a problem of its line.
     for (size_t c = kWeightColumn; c < with_value_.size(); ++c) {
-      if (!columns[c].empty() && with_value_[c] == 0) absent.push_back(columns[c]);
+      if (columns[c].empty() || with_value_[c] > 0) continue;
+      std::string meant;
+      if (named_[c] == 0) {
+        if (names.empty()) names = ColumnsReader(env)(data).value_or(std::vector<std::string>());
+        if (std::find(names.begin(), names.end(), columns[c]) == names.end())
+          meant = DidYouMean(columns[c], names);
+      }
+      if (!training || (meant.empty() && !LookedAtAll())) {
+        doubtful.push_back(columns[c]);
+        continue;
+      }
+      if (wrong.empty()) near = meant;
+      wrong.push_back(columns[c]);
     }
-    if (absent.empty()) return;
-    std::string near;
-    const auto names = ColumnsOfData(data);
-    if (names.ok() && std::find(names->begin(), names->end(), absent[0]) == names->end())
-      near = DidYouMean(absent[0], *names);
-    (training ? report->errors : report->warnings)
-        .push_back(absl::StrCat(
-            field_, ": none of the ", lines_, " lines that were looked at has a value of ",
-            QuotedCell(absent[0]), ", which the job uses", near,
-            absent.size() > 1 ? absl::StrCat(" (nor of ", absent.size() - 1, " other columns)")
-                              : "",
-            "; correct its name, or remove what uses it"));
+    const auto note = [&](const std::vector<std::string>& absent, const std::string& rest,
+                          std::vector<std::string>* to) {
+      if (absent.empty()) return;
+      to->push_back(absl::StrCat(
+          field_, ": none of the ", lines_, " lines that were looked at has a value of ",
+          QuotedCell(absent[0]), ", which the job uses",
+          absent.size() > 1 ? absl::StrCat(" (nor of ", absent.size() - 1, " other columns)") : "",
+          rest));
+    };
+    note(wrong, near + "; correct its name, or remove what uses it", &report->errors);
+    note(doubtful, "; check its name, unless it is rare", &report->warnings);
   }
 
   // Checks what only the examples together show.
   void CheckWhole(bool training, const DataConfig& data, DataCheckReport* report) const {
     const uint64_t examples = lines_ - bad_lines_;
-    if (sampled_ < files_ || cut_short_) {
+    if (!LookedAtAll()) {
       if (examples < kTellingExamples || (positive_ > 0 && positive_ < examples)) return;
       report->warnings.push_back(absl::StrCat(
           field_, ": none of the ", examples, " examples that were looked at has label ",
@@ -165,6 +179,7 @@ class FieldCheck {
 
  private:
   bool TimeIsUp() const { return clock_->Now() >= until_; }
+  bool LookedAtAll() const { return sampled_ == files_ && !cut_short_; }
 
   // True when the status is OK.
   bool Note(const std::string& file, const absl::Status& status) {
@@ -190,10 +205,14 @@ class FieldCheck {
     lines_ += checked->lines;
     positive_ += checked->positive;
     weighted_ += checked->weighted;
-    with_value_.resize(std::max(with_value_.size(), checked->with_value.size()));
-    for (size_t c = 0; c < checked->with_value.size(); ++c)
-      with_value_[c] += checked->with_value[c];
+    AddCounts(checked->named, &named_);
+    AddCounts(checked->with_value, &with_value_);
     cut_short_ = cut_short_ || !checked->whole;
+  }
+
+  static void AddCounts(const std::vector<uint64_t>& counts, std::vector<uint64_t>* sum) {
+    sum->resize(std::max(sum->size(), counts.size()));
+    for (size_t c = 0; c < counts.size(); ++c) (*sum)[c] += counts[c];
   }
 
   std::string Coverage() const {
@@ -216,10 +235,10 @@ class FieldCheck {
   Clock* const clock_;
   const absl::Time until_;
   size_t files_ = 0, opened_ = 0, sampled_ = 0;
-  uint64_t lines_ = 0, bad_lines_ = 0;    // looked at; malformed among them
-  uint64_t positive_ = 0, weighted_ = 0;  // examples with label 1; with a weight above 0
-  std::vector<uint64_t> with_value_;      // by column (DataSource::Beginning)
-  bool cut_short_ = false;                // a sampled file has more lines
+  uint64_t lines_ = 0, bad_lines_ = 0;        // looked at; malformed among them
+  uint64_t positive_ = 0, weighted_ = 0;      // examples with label 1; with a weight above 0
+  std::vector<uint64_t> named_, with_value_;  // by column (DataSource::Beginning)
+  bool cut_short_ = false;                    // a sampled file has more lines
   Problems of_files_, of_lines_;
 };
 
@@ -251,7 +270,7 @@ DataCheckReport CheckData(const JobConfig& job, const std::shared_ptr<const Feat
     FieldCheck of_field(field, **data, options, job.data().csv().header(), clock, until);
     of_field.Check(*files);
     of_field.Report(job.data().max_bad_lines(), &known, &report);
-    of_field.CheckNames(training, schema->columns(), job.data(), &report);
+    of_field.CheckNames(training, schema->columns(), job.data(), env, &report);
     of_field.CheckWhole(training, job.data(), &report);
   };
   if (!job.evaluate_only()) check(/*training=*/true, job.data().train_files());

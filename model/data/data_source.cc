@@ -220,8 +220,10 @@ absl::StatusOr<DataSource::Beginning> LineSource::CheckBeginning(const std::stri
     bool parsed = false;
     SLUICE_RETURN_IF_ERROR(
         AppendLine(parser.get(), line, /*need_label=*/true, &examples, &bad_line, &parsed));
-    if (parsed && FormatOf(format_->config()).names_in_lines)
+    if (parsed && FormatOf(format_->config()).names_in_lines) {
+      parser->CountNames(&beginning.named);
       parser->CountValues(&beginning.with_value);
+    }
     if (bad_line.ok()) {
       problems.AddExample(number, *parser);
       continue;

@@ -105,9 +105,9 @@ class DataSource {
     bool whole = false;     // the file ends there
     uint64_t positive = 0;  // examples with label 1
     uint64_t weighted = 0;  // examples whose weight is not 0
-    // Where each line names its columns: of each of the schema's columns, the lines that have a
-    // value of it. Otherwise empty.
-    std::vector<uint64_t> with_value;
+    // Where each line names its columns: of each of the schema's columns, the lines that name it,
+    // and those that have a value of it, which may be null. Otherwise empty.
+    std::vector<uint64_t> named, with_value;
   };
   // Tells `line`, its number from 1, and what is wrong with it.
   using LineProblem = std::function<void(uint64_t line, const absl::Status& why)>;

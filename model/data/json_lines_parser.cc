@@ -144,6 +144,11 @@ class JsonLinesParser::Impl {
         [this](std::string_view key, ondemand::value value) { return Take(key, &value, 1); });
   }
 
+  void CountNames(std::vector<uint64_t>* counts) const {
+    counts->resize(seen_.size());
+    for (size_t c = 0; c < seen_.size(); ++c) (*counts)[c] += seen_[c];
+  }
+
  private:
   absl::Status Take(std::string_view path, ondemand::value* value, size_t depth) {
     const absl::string_view name(path.data(), path.size());
@@ -226,6 +231,8 @@ JsonLinesParser::JsonLinesParser(const std::vector<std::string>& columns)
 JsonLinesParser::~JsonLinesParser() = default;
 
 absl::Status JsonLinesParser::Parse(char* line, size_t size) { return impl_->Parse({line, size}); }
+
+void JsonLinesParser::CountNames(std::vector<uint64_t>* counts) const { impl_->CountNames(counts); }
 
 namespace {
 

@@ -27,6 +27,7 @@ class JsonLinesParser : public LineParser {
   explicit JsonLinesParser(const std::vector<std::string>& columns);
   ~JsonLinesParser() override;
   absl::Status Parse(char* line, size_t size) override;
+  void CountNames(std::vector<uint64_t>* counts) const override;
 
   // Calls `found` for the name of each column of the line, in its order.
   static absl::Status FindColumns(std::string_view line,

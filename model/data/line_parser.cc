@@ -474,7 +474,8 @@ absl::Status LibsvmParser::TakeFeature(std::string_view word) {
   if (!ParseIndex(name, &index)) return NoIndex(word, name);
   const auto column = column_of_index_.find(index);
   if (value.find(':') != std::string_view::npos) return LooksLikeFfm(word);
-  if (indices_column_ >= 0) SLUICE_RETURN_IF_ERROR(indices_.Add(word, index, value));
+  if (indices_column_ >= 0 && std::find(absent_.begin(), absent_.end(), value) == absent_.end())
+    SLUICE_RETURN_IF_ERROR(indices_.Add(word, index, value));
   // Indices that no feature uses are usual, and need no memory.
   if (column == column_of_index_.end()) return absl::OkStatus();
   if (!values_[column->second].empty())

@@ -38,12 +38,14 @@ class LineParser {
   // The cells [columns] of the last line parsed.
   ExampleCells cells() const {
     if (typed_.empty()) return {values_.data(), missing_.get(), nullptr};
-    return {nullptr, nullptr, typed_.data()};
+    return {nullptr, nullptr, typed_.data(), missing_.get()};
   }
   // The text of one of them, for messages and ids; "" when it is missing.
   std::string TextAt(size_t column) const;
   // Counts the typed cells that are not missing, by column.
   void CountValues(std::vector<uint64_t>* counts) const;
+  // Counts the columns that the last line names, also those without a value.
+  virtual void CountNames(std::vector<uint64_t>* counts) const { CountValues(counts); }
 
  protected:
   // The values of a cell that has several of them. Keeps its memory from line to line.

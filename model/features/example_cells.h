@@ -95,6 +95,7 @@ struct ExampleCells {
   const std::string_view* text = nullptr;  // null: they are `typed`
   const bool* missing = nullptr;           // with `text`: which of them are absent
   const Cell* typed = nullptr;
+  bool* scratch = nullptr;  // with `typed`: [columns], memory that readers of the cells may change
 };
 
 }  // namespace sluice

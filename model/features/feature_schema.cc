@@ -129,9 +129,8 @@ class CompiledSchema : public FeatureSchema {
 
  private:
   using TextCells = Cells<std::string_view>;
-  // Which of the typed cells are missing: by columns().
-  using Missing = absl::InlinedVector<bool, 64>;
-  Missing MissingOf(const Cell* cells) const;
+  // Sets which of the typed cells are missing, by columns(), and returns it.
+  const bool* FindMissing(const ExampleCells& cells) const;
   template <typename Value>
   absl::Status Append(const Cells<Value>& cells, bool need_label, Batch* batch) const;
   template <typename Value>
@@ -695,9 +694,11 @@ absl::Status CompiledSchema::AppendAll(const Cells<Value>& cells, bool need_labe
   return absl::OkStatus();
 }
 
-CompiledSchema::Missing CompiledSchema::MissingOf(const Cell* cells) const {
-  Missing missing(f_.columns.size());
-  for (size_t c = 0; c < missing.size(); ++c) {
+const bool* CompiledSchema::FindMissing(const ExampleCells& example) const {
+  const Cell* const cells = example.typed;
+  bool* const missing = example.scratch;
+  for (size_t c = 0; c < f_.columns.size(); ++c) {
+    missing[c] = false;
     switch (cells[c].kind()) {
       case Cell::Kind::kMissing:
         missing[c] = true;
@@ -721,8 +722,7 @@ absl::Status CompiledSchema::AppendExample(const ExampleCells& cells, bool need_
                                            Batch* batch) const {
   if (cells.typed == nullptr)
     return Append(TextCells{cells.text, cells.missing, batch->counts}, need_label, batch);
-  const Missing missing = MissingOf(cells.typed);
-  return Append(Cells<Cell>{cells.typed, missing.data(), batch->counts}, need_label, batch);
+  return Append(Cells<Cell>{cells.typed, FindMissing(cells), batch->counts}, need_label, batch);
 }
 
 template <typename Value>
@@ -751,8 +751,7 @@ absl::Status CompiledSchema::Append(const Cells<Value>& cells, bool need_label,
 std::vector<absl::Status> CompiledSchema::FindProblems(const ExampleCells& cells) const {
   if (cells.typed == nullptr)
     return ProblemsOf(TextCells{cells.text, cells.missing, /*counts=*/nullptr});
-  const Missing missing = MissingOf(cells.typed);
-  return ProblemsOf(Cells<Cell>{cells.typed, missing.data(), /*counts=*/nullptr});
+  return ProblemsOf(Cells<Cell>{cells.typed, FindMissing(cells), /*counts=*/nullptr});
 }
 
 template <typename Value>

@@ -68,7 +68,9 @@ Source SourceOf(int format) {
                            : format == 8 ? kSlotValue
                                          : kJsonLines;
   const JobConfig job = JobForTest(text);
-  Source source{SchemaForTest(job, WithKeyWeights()), nullptr};
+  FeatureUse use = WithKeyWeights();
+  use.several_tables = true;  // RAW keys have a table of their own
+  Source source{SchemaForTest(job, use), nullptr};
   FUZZ_CHECK(source.schema != nullptr);
   auto data = DataSource::Create(job.data(), source.schema);
   FUZZ_CHECK(data.ok());

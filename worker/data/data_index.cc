@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "model/data/line_format.h"
 #include "model/data/text_reader.h"
 
 namespace sluice {
@@ -35,7 +36,7 @@ absl::StatusOr<std::vector<LaneFile>> OpenFiles(const JobContext& context,
   for (uint32_t i = 0; i < paths.size(); ++i) {
     if (context.reads_own_files() && !Mine(context, i)) continue;
     SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<TextReader> text,
-                            TextReader::Open(paths[i], context.data->env()));
+                            OpenText(context.config().data(), paths[i], context.data->env()));
     files.push_back({i, paths[i], text->identity(), text->compressed()});
   }
   return files;

@@ -111,7 +111,7 @@ TEST(FingerprintTest, DependsOnTheFormat) {
   for (const char* format : formats) {
     const JobConfig job = JobForTest(
         absl::StrCat("data { format: ", format, " } features { name: '7' categorical {} }"));
-    fingerprints.insert(FingerprintOf(job, *SchemaForTest(job)));
+    fingerprints.insert(FingerprintOf(job, *SchemaForTest(job, WithKeyWeights())));
   }
   EXPECT_EQ(fingerprints.size(), 2u);
 }

@@ -173,5 +173,28 @@ TEST(JsonLinesTest, TheDryRunNamesAColumnThatNoLineHas) {
   EXPECT_THAT(*ColumnsOfData(job.data()), ElementsAre("y", "u.n", "tag", "id"));
 }
 
+TEST(JsonLinesTest, TheDryRunOnlyWarnsOfARareColumn) {
+  const TempFolder folder;
+  JobConfig job = JobForTest(
+      "data { format: JSON_LINES label { column: 'y' } } features { name: 'rare' categorical {} } "
+      "features { name: 'none' categorical {} } features { name: 'taq' categorical {} }");
+  std::string text;
+  for (int i = 0; i < 20; ++i)
+    absl::StrAppend(&text, "{\"y\":", i % 2, ",\"tag\":1,\"none\":null",
+                    i == 19 ? ",\"rare\":1,\"none\":1,\"taq\":2}\n" : "}\n");
+  // Twice the same key makes a bad line, so the last one names it once.
+  text.replace(text.rfind(",\"none\":null"), 12, "");
+  job.mutable_data()->add_train_files(folder.Write("a", text));
+  DataCheckOptions options;
+  options.lines = 10;
+  const DataCheckReport some =
+      CheckData(job, SchemaForTest(job), Env::Real(), Clock::Real(), options);
+  // The names are those of the first thousand lines, so 'taq' is no misspelling.
+  EXPECT_THAT(some.errors, IsEmpty());
+  EXPECT_THAT(some.warnings,
+              ElementsAre(AllOf(HasSubstr("a value of \"rare\""), HasSubstr("2 other columns"))));
+  EXPECT_THAT(CheckData(job, SchemaForTest(job), Env::Real(), Clock::Real()).warnings, IsEmpty());
+}
+
 }  // namespace
 }  // namespace sluice

@@ -179,6 +179,18 @@ TEST(DelimitedParserTest, WrongNumberOfValuesIsAnError) {
               ElementsAre(AllOf(HasSubstr("4 values"), HasSubstr("X names 3"))));
 }
 
+TEST(LibsvmParserTest, IndicesWithAMissingValueAreLeftOut) {
+  LibsvmParser parser({"label", "", "indices"}, {"NA"}, FirstWord::kLabel);
+  std::string line = "1 3:NA 7:2";
+  ASSERT_TRUE(parser.Parse(line.data(), line.size()).ok());
+  const Cell& cell = parser.cells().typed[2];
+  ASSERT_EQ(cell.size(), 1u);
+  NumberText memory;
+  EXPECT_EQ(TextOf(cell.values()[0], &memory), "7");
+  std::string other = "1 3:none 7:2";
+  EXPECT_FALSE(parser.Parse(other.data(), other.size()).ok());
+}
+
 TEST(LibsvmParserTest, ReadsNamedIndicesAndLeavesOthersMissing) {
   LibsvmParser parser({"label", "", "7", "3"}, {}, FirstWord::kLabel);
   EXPECT_THAT(Parse(&parser, 4, "+1 3:0.5 7:2 9:1"), ElementsAre("+1", "-", "2", "0.5"));

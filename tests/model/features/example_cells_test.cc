@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "gmock/gmock.h"
 #include "tests/model/features/schema_for_test.h"
@@ -31,8 +32,9 @@ TEST(ExampleCellsTest, NumbersHaveTheShortestTextThatGivesThemBack) {
 // Appends one example of typed cells, label first.
 absl::Status AppendTyped(const FeatureSchema& schema, const std::vector<Cell>& cells,
                          Batch* batch) {
-  return schema.AppendExample(ExampleCells{nullptr, nullptr, cells.data()}, /*need_label=*/true,
-                              batch);
+  const std::unique_ptr<bool[]> scratch(new bool[cells.size()]);
+  return schema.AppendExample(ExampleCells{nullptr, nullptr, cells.data(), scratch.get()},
+                              /*need_label=*/true, batch);
 }
 
 constexpr char kAll[] =
@@ -142,7 +144,8 @@ TEST(ExampleCellsTest, OnlyAFeatureOfSeveralValuesTakesAList) {
                                      {list, Cell(), Cell::Integer(1), Cell::Integer(1)}};
   for (const std::vector<Cell>& one : cells) {
     EXPECT_EQ(AppendTyped(*schema, one, &batch).code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(schema->FindProblems(ExampleCells{nullptr, nullptr, one.data()}),
+    const std::unique_ptr<bool[]> scratch(new bool[one.size()]);
+    EXPECT_THAT(schema->FindProblems(ExampleCells{nullptr, nullptr, one.data(), scratch.get()}),
                 ::testing::Not(IsEmpty()));
   }
   EXPECT_EQ(batch.n, 0u);
