@@ -16,10 +16,13 @@
 #include "cli/screen/data_report.h"
 #include "cli/screen/format.h"
 #include "cli/screen/wrap.h"
+#include "common/base/local_path.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
+#include "common/places/places_env.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/data/file_columns.h"
@@ -63,7 +66,7 @@ absl::StatusOr<CheckOptions> OptionsFromFlags(const ParsedCommand& command) {
   } else {
     ExpandLimits limits;
     SLUICE_ASSIGN_OR_RETURN(options.files,
-                            ExpandFiles(patterns, Env::Real(), "the current folder", limits));
+                            ExpandFiles(patterns, AllPlaces(), "the current folder", limits));
   }
   if (!absl::SimpleAtod(command.Text("hold_out"), &options.hold_out) || options.hold_out < 0 ||
       options.hold_out > 0.9) {
@@ -92,17 +95,22 @@ std::string JobNameOf(const CheckOptions& options) {
   return name.empty() ? "job" : name;
 }
 
-// The path as the job file has it: relative to its folder where the file lies below that.
-std::string PathInJob(const std::string& file, const std::string& output) {
-  if (file == kStandardInputFile) return "FILE";
+// The path from the folder of the output, where the file lies below that; else the whole path.
+std::string PathFromOutput(const std::string& file, const std::string& output) {
   std::error_code error;
   const fs::path absolute = fs::absolute(file, error).lexically_normal();
   if (output.empty()) return absolute.string();
   const fs::path folder = fs::absolute(output, error).lexically_normal().parent_path();
   const fs::path relative = absolute.lexically_relative(folder);
-  std::string path =
-      relative.empty() || *relative.begin() == ".." ? absolute.string() : relative.string();
-  // A data file of a job is a pattern.
+  return relative.empty() || *relative.begin() == ".." ? absolute.string() : relative.string();
+}
+
+// The file as the job names it.
+std::string PathInJob(const std::string& file, const std::string& output) {
+  if (file == kStandardInputFile) return "FILE";
+  const std::string path = HasScheme(file) ? file : PathFromOutput(file, output);
+  // A '?' in the address of a web server begins its query; all other files are patterns.
+  if (HasScheme(file) && !absl::StartsWith(file, "s3://")) return path;
   std::string marked;
   for (const char c : path) {
     if (std::string("*?[\\").find(c) != std::string::npos) marked += '\\';
@@ -116,20 +124,38 @@ struct PartFiles {
   std::string train, eval;
 };
 
-PartFiles PartFilesOf(const std::string& output, DataConfig::Format format) {
-  const char* const suffix = format == DataConfig::CSV          ? ".csv"
-                             : format == DataConfig::LIBSVM     ? ".libsvm"
-                             : format == DataConfig::MULTI_SLOT ? ".txt"
-                                                                : ".tsv";
+PartFiles PartFilesOf(const std::string& output, const DataConfig& data) {
+  const DataFormat& format = FormatOf(data);
+  const char* const suffix = format.numbered                              ? ".libsvm"
+                             : format.slots                               ? ".txt"
+                             : absl::string_view(format.delimiter) == "," ? ".csv"
+                                                                          : ".tsv";
   const fs::path path(output);
   const std::string stem = (path.parent_path() / path.stem()).string();
   return {absl::StrCat(stem, "-train", suffix), absl::StrCat(stem, "-eval", suffix)};
 }
 
+// The files that lines were copied to. Removes them, unless the job that reads them was written.
+class Copies {
+ public:
+  Copies() = default;
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  ~Copies() {
+    for (const std::string& path : paths_) Env::Real()->RemoveFile(path).IgnoreError();
+  }
+  void Add(const PartFiles& parts) { paths_ = {parts.train, parts.eval}; }
+  void Keep() { paths_.clear(); }
+
+ private:
+  std::vector<std::string> paths_;
+};
+
 // Names the files of the proposal, and copies lines into parts where one file must do. Returns a
 // sentence about it.
 absl::StatusOr<std::string> NameFiles(const TableProfile& table, const CheckOptions& options,
-                                      bool hold_out_given, bool replace, JobProposal* proposal) {
+                                      bool hold_out_given, bool replace, JobProposal* proposal,
+                                      Copies* copies) {
   const FileRoles roles = RolesOf(table.files);
   DataConfig* const data = proposal->job.mutable_data();
   const auto add = [&](const std::vector<std::string>& files,
@@ -163,17 +189,21 @@ absl::StatusOr<std::string> NameFiles(const TableProfile& table, const CheckOpti
         " of text, and holding out lines copies it; give "
         "--hold_out=0.1 to do so, name a second file that evaluates, or give --hold_out=0"));
   }
-  const PartFiles parts = PartFilesOf(options.output, data->format());
+  const PartFiles parts = PartFilesOf(options.output, *data);
   const std::vector<InputFile> inputs = {{"the data", file.path}};
   for (const std::string& part : {parts.train, parts.eval})
     SLUICE_RETURN_IF_ERROR(CheckOutputFile("--output", part, replace, inputs, Env::Real()));
   SLUICE_ASSIGN_OR_RETURN(const HeldOut held, HoldOutLines(file.path, table.shape, options.hold_out,
-                                                           parts.train, parts.eval, Env::Real()));
+                                                           parts.train, parts.eval, AllPlaces()));
+  copies->Add(parts);
   add({parts.train}, data->mutable_train_files());
   add({parts.eval}, data->mutable_eval_files());
   return absl::StrCat("the lines of ", file.path, " are copied to ", parts.train, " (",
                       WithCommas(held.train_lines), ") and ", parts.eval, " (",
-                      WithCommas(held.eval_lines), ", chosen by a hash of their numbers)");
+                      WithCommas(held.eval_lines), ", chosen by a hash of their numbers)",
+                      held.too_long == 0 ? ""
+                                         : absl::StrCat("; ", Counted(held.too_long, "line"),
+                                                        " too long to be read left out"));
 }
 
 // The job as launch will read it, or what is wrong with it.
@@ -214,7 +244,7 @@ int Check(const ParsedCommand& command, const CheckOptions& options) {
         CheckOutputFile("--output", options.output, replace, inputs, Env::Real());
     if (!output.ok()) return ReportError(output);
   }
-  const auto table = ProfileTable(options.files, options.limits, Env::Real());
+  const auto table = ProfileTable(options.files, options.limits, AllPlaces());
   if (!table.ok()) return ReportError(table.status());
   if (table->lines == table->bad.count) {
     return ReportError(absl::InvalidArgumentError(
@@ -238,7 +268,9 @@ int Check(const ParsedCommand& command, const CheckOptions& options) {
         absl::InvalidArgumentError("no column is left for a feature: each is the label, or was "
                                    "left out for the reason above"));
   }
-  const auto named = NameFiles(*table, options, command.Given("hold_out"), replace, &proposal);
+  Copies copies;
+  const auto named =
+      NameFiles(*table, options, command.Given("hold_out"), replace, &proposal, &copies);
   if (!named.ok()) return ReportError(named.status());
   if (proposal.job.data().eval_files().empty() && !options.output.empty()) {
     // Both need an evaluation.
@@ -260,6 +292,7 @@ int Check(const ParsedCommand& command, const CheckOptions& options) {
   }
   const absl::Status written = Env::Real()->WriteFile(options.output, {text});
   if (!written.ok()) return ReportError(written);
+  copies.Keep();
   if (!json) {
     std::cout << "wrote " << options.output
               << "; train with\n  sluice launch --job=" << options.output << "\n";

@@ -9,6 +9,7 @@
 #include "cli/screen/format.h"
 #include "cli/screen/wrap.h"
 #include "common/base/printable.h"
+#include "common/config/data_format.h"
 
 namespace sluice::cli {
 namespace {
@@ -45,7 +46,7 @@ std::string FormatText(const TextShape& shape) {
   const CsvFormat& csv = shape.data.csv();
   std::string text = DataConfig::Format_Name(shape.data.format());
   if (!csv.delimiter().empty()) absl::StrAppend(&text, ", delimiter ", QuotedText(csv.delimiter()));
-  if (shape.data.format() == DataConfig::CSV || shape.data.format() == DataConfig::TSV)
+  if (FormatOf(shape.data).delimited)
     absl::StrAppend(&text, csv.header() ? ", with a header line" : ", without a header line");
   if (csv.has_quote())
     absl::StrAppend(&text, csv.quote().empty() ? ", quotes are text"

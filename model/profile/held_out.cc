@@ -119,7 +119,10 @@ absl::StatusOr<HeldOut> HoldOutLines(const std::string& file, const TextShape& s
   while (true) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
     if (!more) break;
-    if (line.too_long) continue;
+    if (line.too_long) {
+      ++counts.too_long;
+      continue;
+    }
     RemoveByteOrderMark(&line);
     if (cutter->Skips(line.text())) {
       if (!header) continue;
@@ -136,7 +139,10 @@ absl::StatusOr<HeldOut> HoldOutLines(const std::string& file, const TextShape& s
     SLUICE_RETURN_IF_ERROR((held ? to_eval : to_train)->AddLine(line.text()));
   }
   SLUICE_RETURN_IF_ERROR(to_train->Finish());
-  SLUICE_RETURN_IF_ERROR(to_eval->Finish());
+  if (const absl::Status finished = to_eval->Finish(); !finished.ok()) {
+    env->RemoveFile(train).IgnoreError();
+    return finished;
+  }
   return counts;
 }
 

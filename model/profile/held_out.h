@@ -25,11 +25,12 @@ FileRoles RolesOf(const std::vector<TableProfile::File>& files);
 
 struct HeldOut {
   uint64_t train_lines = 0, eval_lines = 0;
+  uint64_t too_long = 0;  // longer than LineReader::kMaxLineBytes, and in neither file
 };
 
 // Copies the lines of the file, decompressed, to two files, about `share` of them to `eval`. A hash
 // of a line's number decides, so that it is the same each time. A header goes to both, comments to
-// neither. Existing files are replaced.
+// neither. Existing files are replaced. After an error neither file is new.
 absl::StatusOr<HeldOut> HoldOutLines(const std::string& file, const TextShape& shape, double share,
                                      const std::string& train, const std::string& eval, Env* env);
 

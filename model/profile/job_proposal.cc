@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/printable.h"
+#include "common/config/data_format.h"
 #include "model/features/date_format.h"
 
 namespace sluice {
@@ -115,7 +116,7 @@ class Proposer {
           spellings.push_back(spelling.text);
       }
     }
-    if (data->format() != DataConfig::MULTI_SLOT) {
+    if (!FormatOf(*data).slots) {
       for (const std::string& text : spellings) data->mutable_csv()->add_missing(text);
     }
     if (!spellings.empty()) {
@@ -123,8 +124,7 @@ class Proposer {
           absl::StrCat("values that mean \"missing\": ", absl::StrJoin(spellings, ", ")));
     }
     LabelConfig* const label = data->mutable_label();
-    if (data->format() != DataConfig::LIBSVM && data->format() != DataConfig::CRITEO_TSV)
-      label->set_column(table_.columns[label_.column].name());
+    if (!FormatOf(*data).label_first) label->set_column(table_.columns[label_.column].name());
     label->mutable_positive()->Assign(label_.positive.begin(), label_.positive.end());
     label->mutable_negative()->Assign(label_.negative.begin(), label_.negative.end());
     if (label_.has_threshold) label->set_positive_at_least(label_.threshold);
@@ -202,7 +202,7 @@ class Proposer {
     }
     const uint64_t distinct = column.distinct().Count();
     const uint64_t there = column.cells() - column.missing();
-    const bool sparse = table_.shape.data.format() == DataConfig::LIBSVM;
+    const bool sparse = FormatOf(table_.shape.data).numbered;
     if (column.kind() == ColumnKind::kInteger && !sparse) {
       if (NameSaysId(column.name()) || column.has_leading_zeros() || IsSlotOfKeys(column.name()))
         return ProposeCategory(column);
@@ -295,7 +295,7 @@ class Proposer {
       numeric->mutable_z_score()->set_mean(Rounded(moments.mean));
       numeric->mutable_z_score()->set_stddev(Rounded(moments.stddev()));
     }
-    if (column.missing() > 0 && table_.shape.data.format() != DataConfig::LIBSVM)
+    if (column.missing() > 0 && !FormatOf(table_.shape.data).numbered)
       numeric->set_default_value(Rounded(q[1]));
     if (buckets) {
       for (const double boundary : Boundaries(column)) numeric->add_boundaries(boundary);

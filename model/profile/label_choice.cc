@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/closest_name.h"
+#include "common/config/data_format.h"
 #include "model/features/cell.h"
 
 namespace sluice {
@@ -241,8 +242,7 @@ absl::StatusOr<LabelChoice> ChooseLabel(const TableProfile& table, const std::st
     int score = 0;
   };
   std::vector<Candidate> candidates;
-  const DataConfig::Format format = table.shape.data.format();
-  const bool first_is_label = format == DataConfig::LIBSVM || format == DataConfig::CRITEO_TSV;
+  const bool first_is_label = FormatOf(table.shape.data).label_first;
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const ColumnProfile& column = table.columns[c];
     if (first_is_label && c > 0) break;

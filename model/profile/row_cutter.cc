@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "model/data/line_parser.h"
 #include "model/features/cell.h"
 
@@ -160,6 +161,10 @@ absl::StatusOr<std::unique_ptr<RowCutter>> RowCutter::Create(const TextShape& sh
         "the lines have ", shape.columns.size(), " columns, and sluice data check looks at ",
         kMostColumns, " at most; write the job by hand"));
   }
+  if (FormatOf(shape.data).delimited) {
+    SLUICE_ASSIGN_OR_RETURN(Delimited cut, Delimited::FromConfig(shape.data));
+    return std::unique_ptr<RowCutter>(new DelimitedCutter(std::move(cut), shape));
+  }
   switch (shape.data.format()) {
     case DataConfig::LIBSVM:
       return std::unique_ptr<RowCutter>(new LibsvmCutter());
@@ -167,10 +172,10 @@ absl::StatusOr<std::unique_ptr<RowCutter>> RowCutter::Create(const TextShape& sh
       return std::unique_ptr<RowCutter>(new MultiSlotCutter(shape));
     case DataConfig::CRITEO_TSV:
       return std::unique_ptr<RowCutter>(new DelimitedCutter(Delimited::Criteo(), shape));
-    default: {
-      SLUICE_ASSIGN_OR_RETURN(Delimited cut, Delimited::FromConfig(shape.data));
-      return std::unique_ptr<RowCutter>(new DelimitedCutter(std::move(cut), shape));
-    }
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sluice data check does not look at ", DataConfig::Format_Name(shape.data.format()),
+          "; write the job by hand, and check it with sluice launch --dry_run"));
   }
 }
 

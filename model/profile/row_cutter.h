@@ -23,7 +23,8 @@ class RowCutter {
  public:
   static constexpr size_t kMostColumns = 5000;
 
-  // INVALID_ARGUMENT when the shape has more than kMostColumns columns.
+  // INVALID_ARGUMENT when the shape has more than kMostColumns columns, or a format that is not cut
+  // here.
   static absl::StatusOr<std::unique_ptr<RowCutter>> Create(const TextShape& shape);
   virtual ~RowCutter() = default;
 

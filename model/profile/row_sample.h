@@ -1,6 +1,6 @@
 // A uniform sample of the rows of a table, and what single columns say about the label in it.
 //
-// Memory: at most kMostRows rows of kMostBytes in all.
+// Memory: at most kMostRows rows of kMostBytes in all; of each cell the first kMostCellBytes.
 //
 // Thread safety: one thread.
 #pragma once
@@ -17,6 +17,7 @@ class RowSample {
  public:
   static constexpr size_t kMostRows = 20000;
   static constexpr size_t kMostBytes = 64 << 20;
+  static constexpr size_t kMostCellBytes = 4 << 10;
 
   void Add(const std::vector<std::string_view>& cells);
   size_t size() const { return rows_.size(); }
@@ -33,7 +34,12 @@ class RowSample {
     std::string text;
     std::vector<uint32_t> ends;  // of the cells in `text`
   };
+  // A number below `below`, which is above 0.
+  size_t Random(uint64_t below);
+  static size_t BytesOf(const Row& row);
+
   std::vector<Row> rows_;
+  size_t most_rows_ = kMostRows;  // less where rows are long
   size_t bytes_ = 0;
   uint64_t seen_ = 0;
   uint64_t state_ = 0x9E3779B97F4A7C15u;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "model/data/file_columns.h"
 #include "model/data/line_reader.h"
 #include "model/data/text_reader.h"
@@ -207,7 +208,7 @@ class TableReader {
     if (shape.data.csv().header() != first->data.csv().header())
       return differs(shape.data.csv().header() ? "has a header, and so not the same first line"
                                                : "has no header line, and so not the same columns");
-    if (shape.data.format() == DataConfig::LIBSVM) return absl::OkStatus();
+    if (FormatOf(shape.data).numbered) return absl::OkStatus();
     if (shape.columns != first->columns) {
       return differs(absl::StrCat("has ", shape.columns.size(), " columns, and not the same ones"));
     }

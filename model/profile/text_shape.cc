@@ -35,7 +35,8 @@ std::vector<std::string> LinesOf(std::string_view head, bool whole) {
   return lines;
 }
 
-std::vector<absl::string_view> WordsOf(const std::string& line) {
+// They point into `line`.
+std::vector<absl::string_view> WordsOf(absl::string_view line) {
   return absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
 }
 
@@ -46,7 +47,8 @@ bool IsNumber(absl::string_view text) {
 
 // A line of LIBSVM: a number, then index:value words.
 bool LooksLikeLibsvm(const std::string& line) {
-  const std::vector<absl::string_view> words = WordsOf(line.substr(0, line.find(" #")));
+  const std::vector<absl::string_view> words =
+      WordsOf(absl::string_view(line).substr(0, line.find(" #")));
   if (words.empty() || !IsNumber(words[0].substr(0, words[0].find(':')))) return false;
   for (size_t i = 1; i < words.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> parts =
@@ -65,6 +67,39 @@ bool IsLibsvm(const std::vector<std::string>& lines) {
     with_features += absl::StrContains(line, ':');
   }
   return with_features * 2 > lines.size() && like * 20 >= lines.size() * 19;
+}
+
+// A line of LIBFFM: a label or none, then field:index:value words.
+bool LooksLikeLibffm(const std::string& line) {
+  const std::vector<absl::string_view> words = WordsOf(line);
+  if (words.empty()) return false;
+  const size_t first = IsNumber(words[0]) ? 1 : 0;
+  if (first == words.size()) return false;
+  return std::all_of(words.begin() + first, words.end(), [](absl::string_view word) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(word, ':');
+    uint64_t number;
+    return parts.size() == 3 && absl::SimpleAtoi(parts[0], &number) &&
+           absl::SimpleAtoi(parts[1], &number) && IsNumber(parts[2]);
+  });
+}
+
+// A line of SLOT_VALUE: name:number words.
+bool LooksLikeSlotValue(const std::string& line) {
+  const std::vector<absl::string_view> words = WordsOf(line);
+  return words.size() > 1 && std::all_of(words.begin(), words.end(), [](absl::string_view word) {
+           const size_t colon = word.rfind(':');
+           return colon != absl::string_view::npos && absl::ascii_isalpha(word[0]) &&
+                  IsNumber(word.substr(colon + 1));
+         });
+}
+
+// The format of lines that are not looked into further; "" for none.
+std::string OtherFormatOf(const std::vector<std::string>& lines) {
+  const auto most = [&lines](bool (*like)(const std::string&)) {
+    return static_cast<size_t>(std::count_if(lines.begin(), lines.end(), like)) * 20 >=
+           lines.size() * 19;
+  };
+  return most(&LooksLikeLibffm) ? "LIBFFM" : most(&LooksLikeSlotValue) ? "SLOT_VALUE" : "";
 }
 
 // The slots of a MultiSlot line, each with its values; empty when it is none.
@@ -293,12 +328,14 @@ bool IsHeader(const std::vector<std::string>& first,
       same += row[c] == first[c];
       distinct.insert(row[c]);
     }
-    numeric += numbers * 2 > others.size();
+    // NA before other numbers is no name when it comes again.
+    numeric += numbers * 2 > others.size() && same == 0;
     occurs += same > 0 && !first[c].empty();
     // A column of few values, none of which is in the first line.
     longer += same == 0 && distinct.size() * 4 < others.size();
   }
-  return occurs == 0 && (numeric > 0 || longer * 2 > first.size());
+  // A name may also be a value: a column "c" with a, b and c.
+  return occurs == 0 ? numeric > 0 || longer * 2 > first.size() : numeric > occurs;
 }
 
 // Whether nearly all rows are a user, an item, a rating and seconds since 1970.
@@ -350,6 +387,12 @@ absl::StatusOr<TextShape> GuessShape(const std::string& path, std::string_view h
     return shape;
   }
   if (IsMultiSlot(lines, &shape)) return shape;
+  if (const std::string other = OtherFormatOf(lines); !other.empty()) {
+    return refuse(absl::StrCat("looks like ", other,
+                               ", which sluice data check does not look at; write the job by hand, "
+                               "with data.format: ",
+                               other, ", and check it with sluice launch --dry_run"));
+  }
 
   std::string comment = CommentPrefixOf(lines);
   std::vector<std::string> tried = lines;

@@ -29,7 +29,7 @@ class DataProfileTest(SluiceTest):
         return done.stdout
 
     def best_auc(self, job, name, *flags):
-        result, out = self.launch("--server_num=1", "--worker_num=1", *flags, job=job, name=name)
+        result, out = self.launch("--server_num=1", "--worker_num=1", "--a_sync=false", *flags, job=job, name=name)
         self.assertEqual(result["status"], "done", out)
         return (result.get("best") or result)["eval"]["auc"]
 
@@ -210,6 +210,13 @@ train { batch_size: 128 epochs: 8 seed: 1 }
             with self.subTest(args=args):
                 self.assertIn(words, self.check(*args, expect=2))
         self.assertFalse((self.tmp / "job.textproto").exists())
+
+    def test_copied_lines_do_not_stay_without_their_job(self):
+        self.small(30)
+        for _ in range(2):  # the second time nothing is in the way
+            out = self.check("small.csv", "--hold_out=0.0001", "--output=job.textproto", expect=2)
+            self.assertIn("evaluation data has no examples", out)
+            self.assertEqual(sorted(path.name for path in self.tmp.glob("job*")), [])
 
 
 if __name__ == "__main__":

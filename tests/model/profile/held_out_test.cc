@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
+#include "model/data/line_reader.h"
 #include "tests/model/data/files_for_test.h"
 
 namespace sluice {
@@ -53,10 +54,26 @@ TEST(HeldOutTest, LinesOfOneFileGoToOneOfTwo) {
     EXPECT_EQ(part->lines, lines);
     EXPECT_EQ(part->bad.count, 0u);
   }
+  EXPECT_EQ(held->too_long, 0u);
   // Again the same lines.
   const std::string before = *Env::Real()->ReadFile(eval);
   ASSERT_TRUE(HoldOutLines(file, table->shape, 0.25, train, eval, Env::Real()).ok());
   EXPECT_EQ(*Env::Real()->ReadFile(eval), before);
+}
+
+TEST(HeldOutTest, LinesThatAreTooLongAreCounted) {
+  const TempFolder folder;
+  std::string text = "a,b\n";
+  for (int i = 0; i < 50; ++i) absl::StrAppend(&text, i, ",", i % 2, "\n");
+  const std::string file =
+      folder.Write("a.csv", text + std::string(LineReader::kMaxLineBytes + 1, 'x') + "\n1,1\n");
+  const auto table = ProfileTable({file}, ProfileLimits(), Env::Real());
+  ASSERT_TRUE(table.ok()) << table.status();
+  const std::string train = folder.Write("train", ""), eval = folder.Write("eval", "");
+  const auto held = HoldOutLines(file, table->shape, 0.25, train, eval, Env::Real());
+  ASSERT_TRUE(held.ok()) << held.status();
+  EXPECT_EQ(held->train_lines + held->eval_lines, 51u);
+  EXPECT_EQ(held->too_long, 1u);
 }
 
 }  // namespace

@@ -31,6 +31,35 @@ TEST(RowSampleTest, TheSampleIsUniform) {
   EXPECT_NEAR(sum / static_cast<double>(rows.size()) / static_cast<double>(n), 0.5, 0.01);
 }
 
+TEST(RowSampleTest, LongRowsAfterManyShortOnesDoNotOutgrowTheMemory) {
+  RowSample rows;
+  const std::string number = "1", one = std::string(RowSample::kMostCellBytes, 'x'),
+                    longer = one + "y";
+  for (size_t i = 0; i < RowSample::kMostRows; ++i) rows.Add({number});
+  const std::vector<std::string_view> cells(16, longer);
+  for (size_t i = 0; i < RowSample::kMostRows; ++i) rows.Add(cells);
+  size_t bytes = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < cells.size(); ++c) bytes += rows.Cell(r, c).size();
+    if (rows.Cell(r, 1).size() > 1) {
+      EXPECT_EQ(rows.Cell(r, 1), one);
+    }
+  }
+  EXPECT_LE(bytes, RowSample::kMostBytes);
+  EXPECT_GT(bytes, RowSample::kMostBytes / 2);
+}
+
+TEST(RowSampleTest, AValueThatAllRowsHaveTellsNothingOfAlternatingLabels) {
+  RowSample rows;
+  std::vector<int> labels;
+  const std::string same = "k";
+  for (int i = 0; i < 2000; ++i) {
+    labels.push_back(i % 2);
+    rows.Add({same});
+  }
+  EXPECT_NEAR(rows.AucOf(0, false, labels), 0.5, 0.05);
+}
+
 TEST(RowSampleTest, AucIsThatOfAllPairs) {
   RowSample rows;
   std::vector<int> labels;

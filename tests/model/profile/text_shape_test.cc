@@ -97,10 +97,23 @@ TEST(TextShapeTest, OtherFormatsAreRecognized) {
   EXPECT_EQ(multi.data.slots(2).type(), Slot::FLOAT);
 }
 
+TEST(TextShapeTest, ANameMayAlsoBeAValue) {
+  std::string text = "label,x,c\n", plain = "NA,abc,c\n";
+  for (int i = 0; i < 60; ++i) {
+    absl::StrAppend(&text, i % 2, ",", i % 7, ",", std::string(1, "abc"[i % 3]), "\n");
+    absl::StrAppend(&plain, i % 9 ? absl::StrCat(i) : "NA", ",", i % 2 ? "abc" : "d", ",c\n");
+  }
+  EXPECT_TRUE(ShapeOf(text).data.csv().header());
+  EXPECT_FALSE(ShapeOf(plain).data.csv().header());
+}
+
 TEST(TextShapeTest, WhatIsNoTableIsRefused) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf("\n\n"), HasSubstr("no lines"));
   EXPECT_THAT(ErrorOf("a\nb\nc\n"), HasSubstr("one column"));
+  EXPECT_THAT(ErrorOf("1 0:3:1 1:7:0.5\n0 0:4:1 2:9:1\n"), HasSubstr("data.format: LIBFFM"));
+  EXPECT_THAT(ErrorOf("click:1 user:7 user:9\nclick:0 user:8 price:0.5\n"),
+              HasSubstr("data.format: SLOT_VALUE"));
   EXPECT_THAT(ErrorOf(std::string("a,b\n1,\0\n", 8)), HasSubstr("no text"));
 }
 
