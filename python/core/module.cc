@@ -417,6 +417,13 @@ class Worker {
     return place->mode == Mode::kSync ? "sync" : place->mode == Mode::kGeo ? "geo" : "async";
   }
 
+  // How many epochs the job has, with what flags of the launch say. After Place.
+  uint32_t Epochs() {
+    const auto place = worker().place();
+    if (!place.has_value()) throw std::runtime_error("the worker has no job yet");
+    return place->epochs;
+  }
+
   // Where the job writes; "" before the assignment.
   std::string OutputDir() {
     const auto place = worker().place();
@@ -542,6 +549,7 @@ NB_MODULE(_core, m) {
       .def("poll", &Worker::Poll, "seconds"_a)
       .def("await_acknowledged", &Worker::AwaitAcknowledged, "push"_a, "seconds"_a)
       .def("mode", &Worker::ModeName)
+      .def("epochs", &Worker::Epochs)
       .def("answer", &Worker::Answer, "loss_sum"_a, "weight_sum"_a)
       .def("skip", &Worker::Skip)
       .def("answer_logits", &Worker::AnswerLogits)

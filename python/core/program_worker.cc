@@ -128,6 +128,7 @@ void ProgramWorker::JobStarts(const WorkerAssignment& assignment) {
   place_->rank = assignment.rank();
   place_->world_size = assignment.job().worker_num();
   place_->mode = ModeOf(assignment.job().config().strategy());
+  place_->epochs = assignment.job().config().train().epochs();
   place_->output_dir = assignment.job().config().output_dir();
   self_.emplace();
   self_->set_job_id(assignment.job().job_id());

@@ -40,6 +40,7 @@ struct ProgramPlace {
   uint32_t world_size = 0;
   Mode mode = Mode::kAsync;
   bool async() const { return mode == Mode::kAsync; }  // each worker's push is applied by itself
+  uint32_t epochs = 1;
   std::string output_dir;                              // on the scheduler's host
   std::shared_ptr<const ProgramShape> shape;           // null until its network is made
 };

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 import sys
@@ -19,6 +18,7 @@ from ._errors import JobError
 from ._job import Job
 from ._member import Member
 from ._optimizer import Optimizer
+from ._plain import to_json
 
 if TYPE_CHECKING:
     from . import _core
@@ -31,6 +31,13 @@ Ids = npt.NDArray[np.int64]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 # In errors of the core: a file that only it has written.
 _PLACE = re.compile(r"^/\S*/draft\.textproto(:\d+)?: ", re.MULTILINE)
+# There a table is a collection, counted in the order of the tables.
+_TABLE = re.compile(r"(?:model\.program\.|the program: )collections\[(\d+)\]\.?(?:: )?")
+_FIELD_OF_DATA = re.compile(r"^(?:(?:data|features|eval)[\w.\[\]]*: )?", re.MULTILINE)
+# In a job as `declare` of the core writes it: a field in each line, nested ones indented by two spaces.
+_EPOCHS = re.compile(r"^train \{\n(?:  .*\n)*?  epochs: (\d+)$", re.MULTILINE)
+_FEATURE = re.compile(r"^features \{$", re.MULTILINE)
+_ONE_EPOCH = "a job of sluice.Client has one epoch, whose steps the program counts; leave train.epochs (--epochs) out"
 # How long a wait is without a look at signals and at what else has happened.
 _LOOK_S = 0.1
 _MISSING = {
@@ -76,12 +83,17 @@ class Client:
 
     A step is ``pull``, any number of ``push``, and ``commit``::
 
-        with sluice.Client({"user": sluice.SparseTable(16), "item": sluice.SparseTable(16)}, job) as client:
-            for step in client:
+        with sluice.Client({"user": sluice.SparseTable(16), "item": sluice.SparseTable(16)}, job, steps=1000) as client:
+
+            def make(step):
                 u, i = client.pull(user=users, item=items).values()
                 ...
                 client.push(user=..., item=...)
                 client.commit(loss)
+
+            client.run(make)
+
+    ``for step in client`` is a loop of one's own, which must deal with RolledBack itself.
 
     The updates are made by the parameter servers: in async mode each worker's when it arrives, in sync mode one a step
     with the weighted mean over the workers, in Geo by the worker, which sends its changes every ``k_steps``.
@@ -130,14 +142,12 @@ class Client:
             self._text, self.digest = self._core_module.declare(
                 job.text + features, job.base_dir, _declaration(self._tables), True, False
             )
-        except ValueError as error:
-            if "source=" not in str(error):
-                raise
-            # It is about files or an evaluation, with the words of sluice.torch.
-            raise ValueError(
-                "the job of a sluice.Client has no data { train_files, eval_files } and no eval { ... }: the program gives the "
-                "ids, and evaluates by pulling rows; remove them"
-            ) from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(self._explained(str(error))) from None
+        if len(_FEATURE.findall(self._text)) > len(self._tables):
+            raise ValueError("the job of a sluice.Client has no features: its tables are all that it looks up; remove features")
+        if (epochs := _EPOCHS.search(self._text)) and int(epochs[1]) > 1:
+            raise ValueError(f"train.epochs is {epochs[1]}: {_ONE_EPOCH}")
         self._member = Member(self._core_module, resume)
         self._core: _core.Worker | None = None
         self._state = "new"  # or "open", "over"
@@ -161,7 +171,7 @@ class Client:
         try:
             self._core = self._member.enter(self._text, [], self._steps or 0)
         except ValueError as error:
-            raise ValueError(_PLACE.sub("", str(error))) from None
+            raise ValueError(self._explained(str(error))) from None
         self._state = "open"
         return self
 
@@ -274,7 +284,7 @@ class Client:
 
         Args:
             ids: For some tables, or all, an array of whole numbers, ``[n]``; ``n`` may differ. Equal ids are allowed. What
-                NumPy reads without a copy (the buffer protocol, DLPack) is not copied before it is sent.
+                NumPy reads without a copy (the buffer protocol, DLPack) is copied once, for the worker's own threads.
 
         Returns:
             By table, in the order of the arguments, float32 ``[n, dim]``: row k is that of id k. The arrays are the
@@ -319,7 +329,7 @@ class Client:
         Raises:
             RuntimeError: There is no pull before it.
             ValueError: There is no such table or it was not pulled, the shape is another one, or a value is NaN or infinite.
-                Nothing of this table was added.
+                Nothing was added.
             TypeError: The values are not float32.
         """
         self._running()
@@ -327,10 +337,11 @@ class Client:
         if not gradients:
             raise ValueError(f"client.push needs gradients: push({next(iter(self._tables))}=gradients)")
         arrays = {name: self._gradient(name, value) for name, value in gradients.items()}
+        # Before anything is added. The core looks through the first one itself before it adds it.
+        for name in itertools.islice(arrays, 1, None):
+            self._check_finite(name, arrays[name], _bad_row(arrays[name]))
         for name, array in arrays.items():
-            bad = turn.add_row_gradients(*self._lookup[name], array)
-            if bad >= 0:
-                raise ValueError(f"the gradient of {name!r} is not finite in row {bad}, of step {self._position}: {array[bad]}")
+            self._check_finite(name, array, turn.add_row_gradients(*self._lookup[name], array))
         self._any_push = True
 
     def commit(self, loss: float | None = None, *, weight: float | None = None) -> None:
@@ -414,6 +425,24 @@ class Client:
 
     def _names(self) -> str:
         return ", ".join(self._tables)
+
+    def _explained(self, error: str) -> str:
+        """An error of the core in the words of this class: it speaks of collections, and of the sources of sluice.torch."""
+        text = _PLACE.sub("", error)
+        if "source=" in text:
+            # It is about files or an evaluation.
+            field = _FIELD_OF_DATA.match(text)
+            return (
+                f"{field[0] if field else ''}the job of a sluice.Client has no data {{ train_files, ... }} and no eval "
+                "{ ... }: the program gives the ids, and evaluates by pulling rows; remove them"
+            )
+        names = list(self._tables)
+        return _TABLE.sub(lambda match: f"table {names[int(match[1])]!r}: ", text)
+
+    def _check_finite(self, name: str, gradient: Rows, bad: int) -> None:
+        """``bad``: the first row with a value that is NaN or infinite, or -1."""
+        if bad >= 0:
+            raise ValueError(f"the gradient of {name!r} is not finite in row {bad}, of step {self._position}: {gradient[bad]}")
 
     def _check_table(self, name: str) -> None:
         if name not in self._tables:
@@ -508,14 +537,16 @@ class Client:
         if request is None:
             return False
         number, kind, _, _, epoch, start = request
+        if not self._order and (epochs := core.epochs()) > 1:  # by a flag of the launch
+            raise ValueError(f"train.epochs is {epochs}: {_ONE_EPOCH}")
         if kind == "count":
             if self._steps is None:
                 raise ValueError("sync mode needs the number of steps of each worker: sluice.Client(..., steps=N)")
             core.counted_source(number, self._steps)
             return False
-        if kind != "train" or epoch > 0:
-            raise ValueError("a job of sluice.Client has one epoch; leave train.epochs out")
+        assert kind == "train" and epoch == 0
         self._request, self._ended, self._position = number, False, start
+        self._frames = 0  # all steps before `start` are acknowledged, and an attempt that is new counts from 0
         self._epoch_over = False
         if not self._order:
             self._order = core.features()
@@ -586,16 +617,16 @@ def _checked_tables(tables: Any) -> Iterator[tuple[str, SparseTable]]:
 
 
 def _declaration(tables: Mapping[str, SparseTable]) -> str:
-    """The ProgramConfig. Each table is a collection of one feature, whose values are the keys."""
+    """The ProgramConfig. Each table is a collection of one feature, whose values are the keys. Errors: as ``to_json``."""
     collections = []
     for name, table in tables.items():
         one: dict[str, Any] = {"name": name, "dim": table.dim, "features": [name]}
         if table.optimizer is not None:
             one["optimizer"] = table.optimizer.to_json()
         if table.initializer is not None:
-            one["initializer"] = dict(table.initializer)
+            one["initializer"] = table.initializer
         collections.append(one)
-    return json.dumps({"collections": collections, "parameters": []})
+    return to_json({"collections": collections, "parameters": []}, "the program")
 
 
 def _as_array(value: Any) -> npt.NDArray[Any]:
@@ -605,6 +636,15 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     return np.asarray(value)
+
+
+def _bad_row(gradient: Rows) -> int:
+    """The first row with a value that is NaN or infinite, or -1."""
+    with np.errstate(all="ignore"):
+        if math.isfinite(gradient.sum()):  # a sum with such a value is none; makes no array, unlike isfinite
+            return -1
+    bad = np.flatnonzero(~np.isfinite(gradient).all(axis=1))
+    return int(bad[0]) if len(bad) else -1
 
 
 def _spread(ids: Ids | None, examples: int) -> tuple[Ids, Ids | None]:

@@ -152,12 +152,33 @@ class ClientTest(unittest.TestCase):
             with self.subTest(message), self.assertRaisesRegex(error, message):
                 self.client(**arguments)
 
-    def test_a_job_with_files_is_refused_in_the_words_of_a_client(self):
-        for said, expected in (("the job names data files, but the program gives the data (source=)", "no data .* no eval"),
-                               ("the job: line 1", "the job: line 1")):
-            with mock.patch.object(self.core, "declare", mock.Mock(side_effect=ValueError(said))):
-                with self.assertRaisesRegex(ValueError, expected):
-                    self.client()
+    def test_errors_of_the_core_are_told_in_the_words_of_a_client(self):
+        for said, expected in (
+                ("the job names data files, but the program gives the data (source=)", r"the job of .* no data .* no eval"),
+                ("/f/draft.textproto:2: data.drop_last: describes files, but the program gives the data (source=); remove it",
+                 r"data\.drop_last: the job of .* no data .* no eval"),
+                ("the program: collections[1].initializer: there is no field 'foo'",
+                 "table 'item': initializer: there is no field 'foo'"),
+                ("/f/draft.textproto:22: model.program.collections[0].dim: 0 is out of range",
+                 "table 'user': dim: 0 is out of range"),
+                ("the program: collections[1]: there is no field 'x'", "table 'item': there is no field 'x'"),
+                ("the job: line 1", "the job: line 1")):
+            for call in ("declare", "offer"):
+                with self.subTest(said, call=call), mock.patch.object(self.core, call, mock.Mock(side_effect=ValueError(said))):
+                    with self.assertRaisesRegex(ValueError, f"^{expected}"):
+                        self.client().__enter__()
+
+    def test_features_of_the_job_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "has no features"):
+            self.client(job=sluice.Job("features {\n}\n" * 3))  # one more than there are tables
+
+    def test_numbers_of_numpy_are_plain_ones(self):
+        self.client({"user": SparseTable(4, initializer={"normal": {"stddev": np.float32(0.5), "mean": np.array(2)}})})
+        self.assertEqual(self.core.program["collections"][0]["initializer"], {"normal": {"stddev": 0.5, "mean": 2}})
+        with self.assertRaisesRegex(ValueError, "table 'user': initializer.constant is nan"):
+            self.client({"user": SparseTable(4, initializer={"constant": np.float32("nan")})})
+        with self.assertRaisesRegex(TypeError, "table 'user': initializer.constant is a set"):
+            self.client({"user": SparseTable(4, initializer={"constant": {1}})})
 
     def make_step(self, client, step):
         rows = client.pull(user=np.array([step]))
@@ -259,12 +280,12 @@ class ClientTest(unittest.TestCase):
     def test_wait_ends_when_the_worker_asks_for_the_next_step(self):
         with self.client() as client:
             self.make_step(client, 0)
-            self.core.acknowledged = None  # the attempt of the job is over
             self.core.go_back(1)
+            self.core.acknowledged = None  # the attempt of the job is over
             client.wait()
+            self.make_step(client, 1)
             self.core.go_back(0)
-            self.core.begins = False
-            client._frames = 1
+            self.core.acknowledged = None
             with self.assertRaises(RolledBack):
                 client.wait()
         sluice._process.leave(again=True)
@@ -274,6 +295,44 @@ class ClientTest(unittest.TestCase):
             self.core.acknowledged = None
             self.core.batches = [fake_core.JobEnded("the pserver is lost")]
             client.wait()
+
+    def test_wait_has_nothing_to_wait_for_in_an_attempt_without_a_step(self):
+        with self.client() as client:
+            for step in range(2):
+                self.make_step(client, step)
+            self.core.go_back(1)
+            with self.assertRaises(RolledBack):
+                client.pull(user=[1])
+            client.wait()
+            self.make_step(client, 1)
+            self.core.go_back(2)
+            client.wait()  # ends with the request of the new attempt
+            client.wait()
+        self.assertEqual([event for event in self.core.events if event[0] == "acknowledged"], [("acknowledged", 1)])
+
+    def test_a_job_of_several_epochs_is_refused_before_its_first_step(self):
+        with self.assertRaisesRegex(ValueError, "train.epochs is 3: .*one epoch"):
+            self.client(job=sluice.Job("train {\n  log_every: 5\n  epochs: 3\n}\n"))
+        self.client(job=sluice.Job("train {\n  epochs: 1\n}\ncheckpoint {\n  epochs: 3\n}\n"))
+        self.core.epochs_ = 2  # a flag of the launch
+        self.core.coming.insert(0, ("count", 0, 0))
+        with self.assertRaisesRegex(ValueError, "train.epochs is 2: .*--epochs"):
+            with self.client() as client:
+                self.make_step(client, 0)
+        self.assertEqual(self.steps(), [])
+
+    def test_a_push_with_a_bad_gradient_adds_none(self):
+        good, bad = np.ones((2, 3), np.float32), np.full((2, 2), np.inf, np.float32)
+        bad[1] = -np.inf
+        with self.client() as client:
+            before = client.pull(user=[1, 2], item=[3, 4])
+            with self.assertRaisesRegex(ValueError, "'item' is not finite in row 0, of step 0"):
+                client.push(user=good, item=bad)
+            client.push(user=good, item=np.full((2, 2), 3e38, np.float32))  # whose sum is infinite
+            client.commit(1)
+            after = client.pull(user=[1, 2])
+            np.testing.assert_allclose(after["user"], before["user"] - RATE, rtol=1e-6)
+            client.commit()
 
     def test_sync_needs_the_number_of_steps(self):
         self.core.coming.insert(0, ("count", 0, 0))

@@ -167,6 +167,10 @@ class Core:
             self.begins, self.restored = False, None
         return self.turn
 
+    def poll(self, seconds):
+        turn = self.take()
+        return False if turn is None else turn
+
     def keep_state(self):
         self.keeps_state = True
 
@@ -297,7 +301,9 @@ class ClientCore(Core):
     def __init__(self, mode="async", start=0):
         super().__init__([], rate=0.5)
         self.mode_, self.number, self.coming = mode, 0, [("train", 0, start)]
-        self.queue, self.ended, self.acknowledged = [], False, False
+        self.queue, self.ended, self.epochs_ = [], False, 1
+        # Whether the pservers have acknowledged what was pushed, or None; and how often one may ask in vain.
+        self.acknowledged, self.patience = False, 100
 
     def declare(self, job, base_dir, program, source=False, eval_source=False):
         self.job = job
@@ -314,10 +320,10 @@ class ClientCore(Core):
         return self.number, kind, 0, self.workers, epoch, start
 
     def go_back(self, step):
-        """The open request is over, and the next one begins with this step."""
+        """The open request is over, and the next one begins with this step. Nothing of the new attempt is acknowledged."""
         self.number += 1
         self.coming.append(("train", 0, step))
-        self.queue, self.begins = [], True
+        self.queue, self.begins, self.acknowledged = [], True, False
 
     def give_batch(self, number, *batch):
         if number != self.number:
@@ -346,10 +352,15 @@ class ClientCore(Core):
 
     def await_acknowledged(self, push, seconds):
         self.events.append(("acknowledged", push))
+        self.patience -= 1
+        assert self.patience > 0, "the client waits for ever"
         return self.acknowledged
 
     def mode(self):
         return self.mode_
+
+    def epochs(self):
+        return self.epochs_
 
 
 def keys_by_example(examples, values):

@@ -4,11 +4,12 @@ Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with N
 """
 import json
 import os
+import re
 import signal
 import sys
 import unittest
 
-from sluice_testing import BIN, DisturbedLaunchTest, kill_unless_over
+from sluice_testing import BIN, DisturbedLaunchTest
 
 PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
 if not PYTHON or not list((BIN.parent / "python" / "sluice").glob("_core*.so")):
@@ -17,7 +18,7 @@ if not PYTHON or not list((BIN.parent / "python" / "sluice").glob("_core*.so")):
 
 # Each step adds 1 to a row of its own and to one of its rank, so that the tables tell which steps were applied.
 SCRIPT = '''
-import argparse, time
+import argparse, os, time
 import numpy as np
 import sluice
 
@@ -25,6 +26,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=300)
 parser.add_argument("--endless", action="store_true")
 parser.add_argument("--slow", type=float, default=0)
+parser.add_argument("--slow_while", default="/")  # a file: only as long as it is there
 parser.add_argument("--one_is_slow", action="store_true")  # rank 1
 parser.add_argument("--fail_at", type=int, default=-1)
 arguments = parser.parse_args()
@@ -48,7 +50,8 @@ with sluice.Client({"step": table, "rank": table}, job, steps=None if arguments.
                 assert "Geo" in str(error), error
         if number == STEPS - 1:
             print("rank %d makes its last step" % client.rank, flush=True)
-        time.sleep(arguments.slow * (client.rank if arguments.one_is_slow else 1))
+        if os.path.exists(arguments.slow_while):
+            time.sleep(arguments.slow * (client.rank if arguments.one_is_slow else 1))
 
     print("rank %d begins with step %d" % (client.rank, client.step), flush=True)
     if arguments.endless:
@@ -79,6 +82,7 @@ class ClientProgramsTest(DisturbedLaunchTest):
         super().setUp()
         (self.tmp / "steps.py").write_text(SCRIPT)
         (self.tmp / "look.py").write_text(LOOK)
+        self.slow = self.tmp / "slow"
 
     def flags(self, *flags, name="run", workers=2, servers=1):
         return ["sluice", "launch", "--program=%s" % (self.tmp / "steps.py"), "--python=%s" % PYTHON,
@@ -91,8 +95,19 @@ class ClientProgramsTest(DisturbedLaunchTest):
         result = self.tmp / name / "result.json"
         return json.loads(result.read_text()) if result.exists() else {}, done.stdout
 
-    def start_training(self, *flags, servers=1, arguments=()):
-        return self.start(*self.flags(*flags, servers=servers), "--", "--slow=0.02", *arguments, log="run.out")
+    def start_training(self, *flags, name="run", servers=1, arguments=()):
+        """Trains slowly as long as self.slow is there."""
+        self.slow.touch()
+        return self.start(*self.flags(*flags, name=name, servers=servers), "--", "--slow=0.1", "--slow_while=%s" % self.slow,
+                          *arguments, log=name + ".out")
+
+    def kill(self, launcher, role):
+        """Kills a process of a job that trains slowly, and waits until the launcher knows."""
+        before = len(self.output())
+        self.assertIsNone(launcher.poll(), self.output())
+        victim = self.pid_of(role, 0)
+        os.kill(victim, signal.SIGKILL)
+        self.await_output(launcher, r"\(pid %d\) was killed by signal 9" % victim, after=before)
 
     def check_model(self, name="run", workers=2, steps=300, moved=1.0):
         """Each step was applied once. `moved`: what one adds to a row."""
@@ -133,10 +148,23 @@ class ClientProgramsTest(DisturbedLaunchTest):
         self.assertRegex(out, r"(?s)failed: .*Traceback.*steps\.py.*ZeroDivisionError: in the program")
         self.assertIn("ZeroDivisionError", result["message"])
 
-    def check_after_kill(self, role, *flags, servers=1, moved=1.0):
+    def test_several_epochs_are_refused_before_the_first_step(self):
+        for mode in ("--a_sync=true", "--a_sync=false"):
+            with self.subTest(mode):
+                result, out = self.train(mode, "--epochs=2", name=mode[2:], expect=1)
+                self.assertRegex(out, r"train\.epochs is 2: a job of sluice\.Client has one epoch")
+                self.assertEqual(result["examples"], 0)
+
+    def check_after_kill(self, role, *flags, servers=1, moved=1.0, past_checkpoint=False):
         launcher = self.start_training(*flags, servers=servers)
-        self.await_step(launcher, self.random.randrange(30, 200))
-        kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
+        if past_checkpoint:
+            # The newest checkpoint is of step 40 or a few steps later, and the next one comes long after the kill.
+            self.await_output(launcher, r"checkpoint of step \d+ is complete")
+            self.await_step(launcher, 60)
+        else:
+            self.await_step(launcher, self.random.randrange(10, 60))
+        self.kill(launcher, role)
+        self.slow.unlink()
         result = self.result(launcher)
         self.check_result(result)
         self.check_model(moved=moved)
@@ -148,8 +176,11 @@ class ClientProgramsTest(DisturbedLaunchTest):
     def test_a_worker_that_is_killed_after_its_last_step_has_nothing_left_to_do(self):
         launcher = self.start_training("--a_sync=true", arguments=["--one_is_slow"])
         self.await_output(launcher, "rank 0 makes its last step")
-        kill_unless_over(self.pid_of("worker", 0), signal.SIGKILL)
-        self.check_result(self.result(launcher))
+        self.kill(launcher, "worker")
+        self.slow.unlink()
+        result = self.result(launcher)
+        self.check_result(result)
+        self.assertEqual(result["recovery"]["worker_losses"], 1)
         self.check_model()
 
     def test_async_steps_are_exact_after_a_kill_of_a_pserver_with_a_replica(self):
@@ -160,20 +191,23 @@ class ClientProgramsTest(DisturbedLaunchTest):
         self.assertEqual(self.check_after_kill("worker", "--a_sync=false", moved=0.5)["worker_losses"], 1)
 
     def test_sync_steps_are_made_again_after_a_kill_of_a_pserver(self):
-        recovery = self.check_after_kill("pserver", "--a_sync=false", "--set=checkpoint.every_steps=40", moved=0.5)
+        recovery = self.check_after_kill("pserver", "--a_sync=false", "--set=checkpoint.every_steps=40", moved=0.5,
+                                         past_checkpoint=True)
         self.assertEqual(recovery["pserver_losses"], 1)
-        self.assertRegex(self.output(), r"the job went back to step \d+")
+        back = re.findall(r"the job went back to step (\d+)", self.output())
+        self.assertGreaterEqual(int(back[0]), 40)
 
     def test_a_resumed_job_goes_on_with_the_next_step(self):
         for name, mode, moved in (("sync", "--a_sync=false", 0.5), ("async", "--a_sync=true", 1)):
             with self.subTest(name):
                 flags = self.flags(mode, "--set=checkpoint.every_steps=40", name=name)
-                launcher = self.start(*flags, "--", "--slow=0.02", log=name + ".out")
+                launcher = self.start_training(mode, "--set=checkpoint.every_steps=40", name=name)
                 self.await_output(launcher, r"checkpoint of step \d+ is complete", name=name)
                 launcher.kill()
                 launcher.wait()
                 self.await_none_left()
-                done = self.run_program(*flags, "--resume", "--", "--slow=0.001")
+                self.slow.unlink()
+                done = self.run_program(*flags, "--resume", "--", "--slow=0.1", "--slow_while=%s" % self.slow)
                 self.assertEqual(done.returncode, 0, done.stdout)
                 self.assertRegex(done.stdout, r"rank 0 begins with step [1-9]")
                 self.check_model(name, moved=moved)
