@@ -3,7 +3,8 @@
 The script's processes are the workers. Rank 0 runs `sluice launch` beside them, with a scheduler and a pserver on loopback; for
 the launcher each worker is a stand-in, which gives its variables to the process of its rank and then waits (``_stand_in.py``).
 A lost worker is not started again: its stand-in leaves the file FOLDER/lost, and rank 0 ends the launch. When rank 0 or the
-launcher ends, whatever ends it, the other one does, too.
+launcher ends, whatever ends it, the other one does, too. Rank 0 holds a lock on FOLDER/alive, by which ranks that wait for
+their stand-ins see its end.
 
     rank 0                                 rank r                           the launcher, of rank 0
     makes a folder, tells the ranks -----> binds FOLDER/r
@@ -13,6 +14,7 @@ launcher ends, whatever ends it, the other one does, too.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
@@ -64,8 +66,14 @@ class PrivateCluster:
         rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         self._launcher: subprocess.Popen[bytes] | None = None  # on rank 0
         self._reads = -1  # the end of the pipe of its statuses; -1: closed
+        self._drainer: threading.Thread | None = None  # reads it, and closes it
+        self._given_up = threading.Event()  # nobody waits for the launcher any more
+        self._alive = -1  # the lock of rank 0
         self._made: str | None = tempfile.mkdtemp(prefix="sluice-worker-") if rank == 0 else None
         try:
+            if self._made is not None:
+                self._alive = os.open(os.path.join(self._made, "alive"), os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(self._alive, fcntl.LOCK_EX)
             self._folder = self._made if ranks is None else ranks.share(self._made)
             assert self._folder is not None
             with socket.socket(socket.AF_UNIX) as listener:
@@ -83,7 +91,9 @@ class PrivateCluster:
                     self._start(resume, size)
                 self._stand_in = self._accept(listener)
         except BaseException:
-            self._close_reader()
+            self._given_up.set()
+            if self._drainer is not None:
+                self._drainer.join()
             self._remove()
             raise
         self._before = dict(os.environ)
@@ -113,6 +123,7 @@ class PrivateCluster:
         """In a forked child: what it keeps open would hide the end of this process from the launcher."""
         self._stand_in.close()
         self._close_reader()
+        self._close_lock()
 
     # ------------------------------------------------------------------------------------------- inside
 
@@ -135,7 +146,8 @@ class PrivateCluster:
             raise
         finally:
             os.close(writes)
-        threading.Thread(target=self._drain, name="sluice-launcher", daemon=True).start()
+        self._drainer = threading.Thread(target=self._drain, name="sluice-launcher", daemon=True)
+        self._drainer.start()
 
     def _accept(self, listener: socket.socket) -> socket.socket:
         assert self._folder is not None
@@ -146,17 +158,25 @@ class PrivateCluster:
                 accepted.settimeout(None)
                 return accepted
             except TimeoutError:
-                ended = self._launcher.poll() is not None if self._launcher is not None else not os.path.isdir(self._folder)
-                if ended:
+                if self._launcher is None:
+                    if not _is_locked(os.path.join(self._folder, "alive")):
+                        raise JobError("rank 0 has ended, and the cluster of this script with it; see its output") from None
+                elif self._launcher.poll() is not None:
                     raise JobError("the cluster of this script has not started; sluice launch says why above") from None
 
     def _close_reader(self) -> None:
-        """The launcher stops when nobody reads its statuses."""
+        """The launcher stops when nobody reads its statuses. Called by the thread that reads them, where there is one."""
         reads, self._reads = self._reads, -1
         if reads >= 0:
             os.close(reads)
 
+    def _close_lock(self) -> None:
+        lock, self._alive = self._alive, -1
+        if lock >= 0:
+            os.close(lock)
+
     def _remove(self) -> None:
+        self._close_lock()
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
 
@@ -164,12 +184,25 @@ class PrivateCluster:
         """Reads the launcher's statuses, which this process does not need: the launcher ends when nobody reads them."""
         assert self._folder is not None
         lost = os.path.join(self._folder, "lost")
-        try:
-            while not os.path.exists(lost):
-                if select.select([self._reads], [], [], _LOOK_S)[0] and not os.read(self._reads, 1 << 16):
-                    break
-            else:
+        while not self._given_up.is_set():
+            if os.path.exists(lost):
                 print("sluice: a process of the job has ended, so the job ends", file=sys.stderr, flush=True)
-        except (OSError, ValueError):
-            pass  # closed meanwhile, because the cluster has not started
+                break
+            if select.select([self._reads], [], [], _LOOK_S)[0] and not os.read(self._reads, 1 << 16):
+                break
         self._close_reader()
+
+
+def _is_locked(path: str) -> bool:
+    """Whether a process holds the lock on this file. False when there is no such file."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False

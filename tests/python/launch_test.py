@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
 
 import sluice  # noqa: E402
-from sluice import _command, _job, _launch, _programs  # noqa: E402
+from sluice import _command, _job, _launch, _private, _programs  # noqa: E402
 
 # Writes its arguments into a file, and then does what a test says. `tell` writes a status into the pipe.
 STAND_IN = """#!%s
@@ -71,6 +71,47 @@ class StandInTest(unittest.TestCase):
         run = sluice.launch(job, **{"show": False, **more})
         self.addCleanup(run.__exit__, None, None, None)
         return run
+
+
+class Ranks:
+    """Rank 1 of 2, whose rank 0 has this folder."""
+    rank, size = 1, 2
+
+    def __init__(self, folder):
+        self.share = lambda _: str(folder)
+
+    def await_all(self):
+        pass
+
+
+class PrivateClusterTest(StandInTest):
+    def test_a_rank_whose_rank_0_was_killed_ends(self):
+        (self.folder / "alive").touch()  # without a lock: it has gone with its process
+        signal.alarm(60)
+        self.addCleanup(signal.alarm, 0)
+        with self.assertRaisesRegex(sluice.JobError, "rank 0 has ended"):
+            _private.PrivateCluster(False, Ranks(self.folder))
+
+    def test_rank_0_that_gives_up_ends_the_launcher(self):
+        self.stand_in("try:\n    while True: tell('running'); time.sleep(0.05)\nexcept BrokenPipeError: os._exit(7)")
+        looks, clusters = [], []
+
+        def look(cluster, listener):
+            looks.append(_private._is_locked(os.path.join(cluster._folder, "alive")))
+            clusters.append(cluster)
+            raise KeyboardInterrupt
+
+        closed = []
+        close = os.close
+        with mock.patch.object(_private.PrivateCluster, "_accept", look), mock.patch.object(
+                _private.os, "close", lambda file: (closed.append(threading.current_thread().name), close(file))), \
+                self.assertRaises(KeyboardInterrupt):
+            _private.PrivateCluster(False)
+        self.assertEqual(looks, [True])
+        self.assertEqual(clusters[0]._launcher.wait(60), 7)
+        # Only the thread that reads the launcher's statuses closes the pipe.
+        self.assertEqual(closed.count("sluice-launcher"), 1)
+        self.assertFalse(os.path.exists(clusters[0]._folder))
 
 
 class LaunchTest(StandInTest):

@@ -10,8 +10,10 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import sys
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
@@ -37,6 +39,7 @@ from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
 from sluice.torch._source import Converter  # noqa: E402
+from sluice.torch._torchrun import TorchRanks  # noqa: E402
 from sluice._member import shortened  # noqa: E402
 from sluice.torch._worker import Worker  # noqa: E402
 
@@ -769,6 +772,8 @@ model {
         self.assertNotIn(told, evaluate(lambda batch: batch.label * 0.9 - 0.01))
         self.assertNotIn(told, evaluate(lambda batch: torch.full((6,), 0.3), labels=[1, 1, 1, 0, 1, 0]))
         self.assertNotIn(told, evaluate(lambda batch: torch.full((6,), math.nan)))
+        # Without labels all are 0.
+        self.assertNotIn(told, evaluate(lambda batch: torch.full((6,), 0.1), labels=[0] * 6))
 
     def test_the_result_of_the_job_is_there_after_the_block(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -792,6 +797,18 @@ model {
                 self.assertEqual(worker.result["eval"]["auc"], 0.75)
             self.assertEqual(worker.model_dir, "/o/model")
             self.assertEqual(list(written), [])
+
+    def test_a_job_that_fails_before_its_first_turn_has_a_result(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.core.folder = folder
+            self.core.batches = [fake_core.JobEnded("the pservers are lost")]
+            worker = self.worker(Net())
+            polls = iter([None, None])  # the assignment, long before the end
+            with mock.patch.object(self.core, "poll", lambda _: next(polls)):
+                with self.assertRaisesRegex(sluice.JobError, "are lost"), worker:
+                    next(worker)
+            pathlib.Path(folder, "result.json").write_text(json.dumps({"job": "job-1", "status": "failed"}))
+            self.assertEqual(worker.result["status"], "failed")
 
     def test_a_result_that_cannot_be_read_is_named(self):
         self.core.folder = "/no/such/folder"
@@ -838,7 +855,7 @@ model {
         for more, message in (
             ({}, r"RANK is not set.*sluice launch --program=FILE\.py"),
             ({"RANK": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1", "LOCAL_WORLD_SIZE": "2"}, "2 of them on this host.*sluice up"),
-            ({"RANK": "one", "MASTER_ADDR": "here", "MASTER_PORT": "1"}, "are numbers of processes: .*'one'"),
+            ({"RANK": "one", "MASTER_ADDR": "here", "MASTER_PORT": "1"}, "are numbers: .*'one'"),
         ):
             with self.subTest(more), mock.patch.dict(os.environ, {"WORLD_SIZE": "4", **more}):
                 del os.environ["SLUICE_PROGRAM_DIR"]
@@ -1740,6 +1757,43 @@ class DeclareTest(unittest.TestCase):
             net = nn.Sequential(nn.Embedding(10, 2), nn.Embedding(11, 2), nn.EmbeddingBag(11, 2))
             net[2].weight.requires_grad_(False)
             self.assertRegex(" ".join(_check.hints(net)), r"^1 is a Embedding of 22 elements.*EmbeddingCollection\S* moves")
+
+
+class TorchRanksTest(unittest.TestCase):
+    def ranks(self, rank, port):
+        return TorchRanks({"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+
+    def setUp(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            self.port = listener.getsockname()[1]
+
+    def test_rank_0_waits_for_nobody_until_it_needs_them(self):
+        made = []
+        thread = threading.Thread(target=lambda: made.append(self.ranks(0, self.port)), daemon=True)
+        thread.start()
+        thread.join(60)
+        self.assertEqual(len(made), 1, "rank 0 waits for rank 1")
+        with mock.patch("sluice.torch._torchrun.time.sleep", side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt):
+            made[0].await_all()
+        other = self.ranks(1, self.port)
+        made[0].share("/folder")
+        self.assertEqual(other.share(None), "/folder")
+        other.await_all()
+        made[0].await_all()
+
+    def test_another_rank_looks_for_signals_while_there_is_no_rank_0(self):
+        with mock.patch("sluice.torch._torchrun.time.sleep", side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt):
+            self.ranks(1, self.port)
+
+    def test_a_rank_whose_rank_0_has_gone_says_so(self):
+        first = self.ranks(0, self.port)
+        other = self.ranks(1, self.port)
+        del first
+        with self.assertRaisesRegex(sluice.JobError, "rank 0 or torchrun has ended"):
+            other.share(None)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ class OutputCheck:
     """Notices a ``predict`` that gives probabilities where logits are needed.
 
     Both can lie between 0 and 1. They are taken for probabilities when all outputs of an evaluation lie there and
-    predict its labels better as probabilities than as logits.
+    predict its labels better as probabilities than as logits. Labels that are all the same tell nothing: batches of a
+    source without labels have 0, which a low logit fits worse than the same number as a probability.
     """
 
     LINE = (
@@ -76,6 +77,7 @@ class OutputCheck:
     def __init__(self) -> None:
         self._logits = False  # some output was no probability
         self._as_logits = self._as_probabilities = 0.0  # sums of the weighted log loss
+        self._least_label, self._most_label = math.inf, -math.inf
 
     def add(self, batch: Batch, output: Tensor) -> None:
         """A batch of an evaluation was predicted."""
@@ -86,14 +88,18 @@ class OutputCheck:
         if not (least >= 0 and most <= 1):
             self._logits = True
             return
+        least_label, most_label = torch.aminmax(batch.label)
+        self._least_label = min(self._least_label, float(least_label))
+        self._most_label = max(self._most_label, float(most_label))
         self._as_logits += float(F.binary_cross_entropy_with_logits(output, batch.label, batch.weight, reduction="sum"))
         # Torch bounds the logarithms, so that 0 and 1 are fine.
         self._as_probabilities += float(F.binary_cross_entropy(output, batch.label.clamp(0, 1), batch.weight, reduction="sum"))
 
     def end(self) -> bool:
         """The evaluation is over, if there was one. Whether its outputs were probabilities."""
-        found = self._as_probabilities < self._as_logits
+        found = self._as_probabilities < self._as_logits and self._least_label < self._most_label
         self._as_logits = self._as_probabilities = 0.0
+        self._least_label, self._most_label = math.inf, -math.inf
         return found and not self._logits
 
 

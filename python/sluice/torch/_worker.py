@@ -47,6 +47,8 @@ _NO_PREDICT = (
 _NO_GRADIENT = (
     "no parameter and no row has a gradient: call loss.backward() before worker.step(), or use worker.backward(loss)"
 )
+# How soon after its start the result of a job is looked for.
+_LOOK_S = 0.05
 _ONE_NUMBER = "give one number, the weighted mean over the batch"
 
 
@@ -146,7 +148,7 @@ class Worker:
         self._core: _core.Worker | None = None
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
         self._known_place: tuple[str, int, int, bool] | None = None  # for what reads it after the `with` block
-        self._result: JobResult | None = None  # None until the job has begun
+        self._result: JobResult | None = None  # None until the job has begun, with its place
         self._forked = False  # this process is a forked child of the worker
         self._resume = resume
         self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself, or by torchrun
@@ -534,10 +536,25 @@ class Worker:
         self._known_place = self._running().place()
         return self._known_place
 
-    def _take(self, core: _core.Worker) -> _core.Turn | None:
+    def _next(self, core: _core.Worker) -> _core.Turn | None:
         """The next turn; None when the job has ended well."""
+        while self._result is None:
+            # A job can fail before its first turn. Its result is known as one by what was in its folder before.
+            turn = core.poll(_LOOK_S)
+            if folder := core.output_dir():
+                self._result = JobResult(folder, self._place()[0])
+            if isinstance(turn, bool):
+                return None
+            if turn is not None:
+                if self._result is None:
+                    self._result = JobResult("", self._place()[0])
+                return turn
+        return core.take()
+
+    def _take(self, core: _core.Worker) -> _core.Turn | None:
+        """The next turn; None when the job has ended well. Looks where the job's result will be."""
         try:
-            turn: _core.Turn | None = core.take()
+            turn = self._next(core)
         except self._core_module.JobEnded as error:
             self._over = True
             raise JobError(str(error)) from None
@@ -605,7 +622,6 @@ class Worker:
         self._places = {name: [Place(*one) for one in places] for name, places in core.lookups()}
         self._numbers = core.numbers()
         self._tables = core.tables()
-        self._result = JobResult(core.output_dir(), self._place()[0])
         names = [name for name, _ in self._declared.tensors()]
         assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
 
