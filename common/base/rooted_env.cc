@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
+#include "common/base/url_roots.h"
 
 namespace sluice {
 namespace {
@@ -194,20 +195,11 @@ std::string RootedEnv::Absolute(const std::string& path) const {
 }
 
 absl::Status RootedEnv::CheckUrl(const std::string& url) const {
-  // A server may follow such parts of a path, even if they are encoded. In the name of an object
-  // they are characters like others.
-  const std::string lower = absl::StrReplaceAll(absl::AsciiStrToLower(url), {{"%2e", "."}});
-  const std::string rest = absl::StrCat(lower.substr(lower.find("://") + 3), "/");
-  const bool climbs = !absl::StartsWith(url, "s3://") &&
-                      (absl::StrContains(rest, "/../") || absl::StrContains(rest, "/./") ||
-                       absl::StrContains(rest, "/..?") || absl::StrContains(rest, "%2f") ||
-                       absl::StrContains(rest, "%5c") || absl::StrContains(rest, "\\"));
-  for (const std::string& root : url_roots_) {
-    if (!absl::StartsWith(url, root)) continue;
-    if (url.size() > root.size() && url[root.size()] != '/') continue;
-    if (!climbs) return absl::OkStatus();
-  }
-  return Refuse(climbs ? "'..' or an encoded '/' may lead out of" : "it is not below", Use::kRead);
+  if (!absl::StartsWith(url, "s3://") && absl::StrContains(url, '#'))
+    return Refuse("a '#' may hide where it ends; it is not below", Use::kRead);
+  if (IsBelowUrlRoot(url, url_roots_)) return absl::OkStatus();
+  return Refuse(MayLeadOut(url) ? "'.', '..' or an encoded '/' may lead out of" : "it is not below",
+                Use::kRead);
 }
 
 absl::Status RootedEnv::Refuse(const std::string& why, Use use) const {

@@ -31,6 +31,9 @@ class RootedEnv : public Env {
     std::vector<std::string> output;  // for reading and writing (--output_root)
   };
 
+  // The data roots that are URLs, without slashes at their ends.
+  const std::vector<std::string>& url_roots() const { return url_roots_; }
+
   // `base` outlives the Env and has the files of the machine, since it is given paths in
   // /proc/self/fd. INVALID_ARGUMENT when there is no output root, or when a root is not the
   // absolute path of a folder or a URL of data; UNIMPLEMENTED when the kernel cannot confine paths

@@ -15,6 +15,7 @@
 #include "common/base/random_id.h"
 #include "common/base/rooted_env.h"
 #include "common/base/status_macros.h"
+#include "common/base/url_roots.h"
 #include "common/config/address.h"
 #include "common/config/environment.h"
 #include "common/config/job_config.h"
@@ -388,7 +389,9 @@ absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* 
   RootedEnv::Roots roots;
   roots.data.assign(security.data_root().begin(), security.data_root().end());
   roots.output.assign(security.output_root().begin(), security.output_root().end());
-  return RootedEnv::Create(base, roots);
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<RootedEnv> env, RootedEnv::Create(base, roots));
+  ConfineRedirects(env->url_roots());
+  return env;
 }
 
 std::string WebDataProblem(const Identity& identity) {
@@ -397,7 +400,8 @@ std::string WebDataProblem(const Identity& identity) {
   // A worker need not listen; then jobs reach it through the scheduler.
   for (const std::string& addresses : {identity.bind, identity.scheduler}) {
     const auto at = ParseAddressList(addresses);
-    if (!at.ok() || AllLoopback(*at)) continue;
+    // One that cannot be read may be any.
+    if (addresses.empty() || (at.ok() && AllLoopback(*at))) continue;
     return absl::StrCat("this worker belongs to a cluster that others may reach (", addresses,
                         "), and reads no data from web servers unless data roots say which; give "
                         "--output_root=FOLDER and --data_root=https://HOST/...");

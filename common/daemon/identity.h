@@ -73,7 +73,8 @@ struct Identity {
 absl::StatusOr<Identity> ResolveIdentity(Role role, const IdentityFlags& flags);
 
 // The Env for paths that jobs and other processes name: `base`, confined to the roots of the
-// cluster's configuration. Null when it has none. Statuses as RootedEnv::Create.
+// cluster's configuration. Null when it has none. Statuses as RootedEnv::Create. With
+// roots, redirects of this process are confined to them too (ConfineRedirects).
 absl::StatusOr<std::unique_ptr<Env>> ConfinedEnv(const Identity& identity, Env* base);
 
 // Says why this worker reads no data from web servers, or "". In a cluster off loopback, without

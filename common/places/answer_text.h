@@ -13,7 +13,7 @@ namespace sluice {
 
 // The text of the first element of that name, without its entities; "" when there is none.
 std::string XmlText(absl::string_view xml, absl::string_view element);
-// What stands between the tags of each element of that name, as it is.
+// The content of each element of that name, with its entities and inner tags unchanged.
 std::vector<absl::string_view> XmlElements(absl::string_view xml, absl::string_view element);
 // The code of an S3 or STS error, such as "NoSuchKey": letters and digits only.
 std::string ErrorCodeOf(absl::string_view xml);

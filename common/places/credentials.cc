@@ -23,6 +23,8 @@ constexpr size_t kMostAnswerBytes = 256 << 10;
 // A host that is no virtual machine of a cloud has nobody at the address.
 constexpr absl::Duration kMachineTime = absl::Seconds(1);
 constexpr absl::Duration kRetryRenewal = absl::Minutes(1);
+constexpr absl::Duration kAnonymousHolds = absl::Minutes(1);
+constexpr absl::Duration kFileHolds = absl::Minutes(15);
 
 std::string ProfileOf(const ReadVariable& variable) {
   std::string profile = variable("AWS_PROFILE").value_or("");
@@ -52,7 +54,7 @@ HttpRequest ToService(const std::string& url) {
   request.most_bytes = kMostAnswerBytes;
   request.connect_time = kMachineTime;
   request.quiet_time = absl::Seconds(5);
-  request.to_own_machine = true;
+  request.to_metadata_service = true;
   return request;
 }
 
@@ -124,17 +126,18 @@ absl::StatusOr<Credentials> CredentialSource::Get() {
   renewed_.NotifyAll();
   const absl::Time now = options_.clock->WallNow();
   // A service that does not answer now is still the source.
-  if (found.ok() && found->anonymous() && held_ && !held_->anonymous()) {
+  if (found.ok() && found->anonymous() && !last_source_.empty()) {
     found = absl::UnavailableError(
-        absl::StrCat("cannot renew the credentials from ", held_->source, ": it does not answer"));
+        absl::StrCat("cannot renew the credentials from ", last_source_, ": it gives none now"));
   }
   if (found.ok()) {
     held_ = *found;
+    if (!found->anonymous()) last_source_ = found->source;
     // A service may give credentials that end soon once more.
     next_try_ = now + kRetryRenewal;
     return found;
   }
-  // The old ones hold for some minutes yet.
+  // The old ones may hold for some minutes yet.
   next_try_ = now + kRetryRenewal;
   if (held_ && now < held_->end) return *held_;
   return found.status();
@@ -171,6 +174,8 @@ absl::StatusOr<Credentials> CredentialSource::Find() {
   if (absl::AsciiStrToLower(Variable("AWS_EC2_METADATA_DISABLED")) != "true") {
     if (auto found = FromMachine()) return *found;
   }
+  // A service that is not up yet, or keys that are written later, are found by the next look.
+  anonymous.end = options_.clock->WallNow() + kAnonymousHolds;
   anonymous.source =
       "nowhere (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in "
       "~/.aws/credentials; the request was anonymous)";
@@ -193,9 +198,8 @@ std::optional<absl::StatusOr<Credentials>> CredentialSource::FromFiles() {
   credentials.session_token = values["aws_session_token"];
   credentials.source = absl::StrCat("profile ", profile, " in ", from);
   if (!credentials.access_key.empty() && !credentials.secret_key.empty()) {
-    // Programs that sign people in write new ones into the file.
-    if (!credentials.session_token.empty())
-      credentials.end = options_.clock->WallNow() + absl::Minutes(15);
+    // Programs that sign people in, and those that change keys, write new ones into the file.
+    credentials.end = options_.clock->WallNow() + kFileHolds;
     return credentials;
   }
   const bool named = options_.variable("AWS_PROFILE").has_value();
@@ -278,7 +282,12 @@ std::optional<absl::StatusOr<Credentials>> CredentialSource::FromMachine() {
   request.headers = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"};
   const auto token = options_.transport->Send(request);
   // Nobody there: this is no such machine.
-  if (!token.ok() || token->status != 200) return std::nullopt;
+  if (!token.ok() || token->status == 403 || token->status == 404) return std::nullopt;
+  if (token->status < 200 || token->status > 299) {
+    return Failed(source, absl::UnavailableError(
+                              absl::StrCat("it answered with HTTP ", token->status,
+                                           "; AWS_EC2_METADATA_DISABLED=true leaves it out")));
+  }
   if (token->body.find_first_of("\r\n") != std::string::npos) return std::nullopt;
   const std::string roles = absl::StrCat(service, "/latest/meta-data/iam/security-credentials/");
   request = ToService(roles);

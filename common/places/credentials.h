@@ -4,7 +4,9 @@
 // AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), a web identity (AWS_WEB_IDENTITY_TOKEN_FILE,
 // AWS_ROLE_ARN), the profile files (AWS_PROFILE in ~/.aws/credentials and ~/.aws/config), a
 // container's service (AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI), and that of a virtual
-// machine (IMDSv2). Without any, or with AWS_SKIP_SIGNATURE=true, requests are anonymous.
+// machine (IMDSv2). Without any, or with AWS_SKIP_SIGNATURE=true, requests are anonymous;
+// without any, the sources are looked at again after a minute. Keys from files are read again
+// before 15 minutes have passed.
 //
 // Nothing of a credential is ever part of a message.
 #pragma once
@@ -51,7 +53,8 @@ class CredentialSource {
 
   // Credentials that hold for 5 minutes more, where they can be had. Errors name the source.
   absl::StatusOr<Credentials> Get();
-  // The store said that the credentials have ended: the next call of Get asks again.
+  // The store said that the credentials have ended, or that it does not know them: the next call of
+  // Get asks again.
   void Drop();
 
   static constexpr absl::Duration kRenewBefore = absl::Minutes(5);
@@ -71,6 +74,9 @@ class CredentialSource {
   CondVar renewed_;
   std::optional<Credentials> held_ ABSL_GUARDED_BY(mutex_);
   bool renewing_ ABSL_GUARDED_BY(mutex_) = false;
+  // Where credentials came from last, also after Drop; "" while all were anonymous. A process that
+  // had some does not go on without.
+  std::string last_source_ ABSL_GUARDED_BY(mutex_);
   // After a failed renewal of credentials that still hold.
   absl::Time next_try_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

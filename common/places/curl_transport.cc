@@ -67,6 +67,31 @@ curl_socket_t OpenOutside(void* user, curlsocktype, curl_sockaddr* address) {
   return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
+// True when the URL names a link-local address itself, in any of the forms that libcurl reads as a
+// number. A proxy would connect to it, where this process cannot see it.
+bool NamesOwnMachine(const std::string& url) {
+  CURLU* const parts = curl_url();
+  char* text = nullptr;
+  std::string host;
+  if (parts != nullptr && curl_url_set(parts, CURLUPART_URL, url.c_str(), 0) == CURLUE_OK &&
+      curl_url_get(parts, CURLUPART_HOST, &text, CURLU_URLDECODE) == CURLUE_OK) {
+    host = text;
+  }
+  curl_free(text);
+  curl_url_cleanup(parts);
+  while (absl::EndsWith(host, ".")) host.pop_back();
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    // Without the zone, as of fe80::1%25eth0.
+    const std::string address = host.substr(1, std::min(host.find('%'), host.size() - 1) - 1);
+    return ::inet_pton(AF_INET6, address.c_str(), &six.sin6_addr) == 1 && IsOwnMachineAddress(&six);
+  }
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  return ::inet_aton(host.c_str(), &four.sin_addr) != 0 && IsOwnMachineAddress(&four);
+}
+
 // Not 0 ends the request.
 int CheckStopped(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const std::atomic<bool>*>(user)->load(std::memory_order_relaxed) ? 1 : 0;
@@ -75,7 +100,7 @@ int CheckStopped(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 std::string HostOf(const std::string& url) {
   const size_t begin = url.find("://");
   if (begin == std::string::npos) return "";
-  const size_t end = url.find_first_of("/?", begin + 3);
+  const size_t end = url.find_first_of("/?#", begin + 3);
   return url.substr(begin + 3, end == std::string::npos ? end : end - begin - 3);
 }
 
@@ -142,6 +167,10 @@ class CurlTransport::Handle {
     if (curl_ == nullptr) return absl::ResourceExhaustedError("libcurl gives no handle");
     Answer answer;
     answer.most_bytes = request.most_bytes;
+    if (!request.to_metadata_service && NamesOwnMachine(request.url)) {
+      answer.own_machine_refused = true;
+      return ErrorOf(CURLE_COULDNT_CONNECT, answer, request);
+    }
     curl_slist* headers = nullptr;
     const auto add = [&headers](const std::string& line) {
       headers = curl_slist_append(headers, line.c_str());
@@ -168,8 +197,12 @@ class CurlTransport::Handle {
     Set(CURLOPT_XFERINFOFUNCTION, &CheckStopped);
     Set(CURLOPT_XFERINFODATA, stopped);
     if (!ca_bundle.empty()) Set(CURLOPT_CAINFO, ca_bundle.c_str());
-    if (request.to_own_machine) {
+    if (request.to_metadata_service) {
       Set(CURLOPT_NOPROXY, "*");
+      // A request for data must not find the connection: it would be sent without a look at the
+      // address.
+      Set(CURLOPT_FRESH_CONNECT, 1L);
+      Set(CURLOPT_FORBID_REUSE, 1L);
     } else {
       Set(CURLOPT_OPENSOCKETFUNCTION, &OpenOutside);
       Set(CURLOPT_OPENSOCKETDATA, &answer);
@@ -217,6 +250,12 @@ class CurlTransport::Handle {
           host,
           " has a link-local address, where a machine is told its credentials; data is not "
           "read from there"));
+    }
+    if (answer.too_long && request.range_bytes > 0 && answer.response.status == 200) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(host,
+                       " does not give parts of files (Range); copy the file, or use a server that "
+                       "does"));
     }
     if (answer.too_long) {
       return absl::FailedPreconditionError(

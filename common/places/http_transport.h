@@ -12,7 +12,8 @@
 
 namespace sluice {
 
-// What signs a request (AWS Signature Version 4). Never part of a message.
+// The credentials, region and service with which a request is signed (AWS Signature Version 4).
+// Never part of a message.
 struct RequestSignature {
   std::string access_key, secret_key, session_token, region, service;
 };
@@ -26,9 +27,10 @@ struct HttpRequest {
   std::optional<RequestSignature> signature;  // none: not signed
   size_t most_bytes = 8 << 20;                // of the answer's body
   size_t range_bytes = 0;  // of an answer with a part of a file (206), where it is known
-  // The services that give a machine its credentials: their addresses are link-local, and no proxy
-  // leads to them. All other requests refuse such addresses.
-  bool to_own_machine = false;
+  // To a service that gives a machine or a container its credentials: its address is link-local, no
+  // proxy leads to it, and its connection serves no other request. All other requests refuse such
+  // addresses.
+  bool to_metadata_service = false;
   absl::Duration connect_time = absl::Seconds(10);
   // An answer that brings fewer than 1,000 bytes a second for so long has failed.
   absl::Duration quiet_time = absl::Seconds(20);

@@ -13,7 +13,7 @@ namespace sluice {
 // All relaxed: the figures are for people, and each stands for itself.
 struct PlaceUse {
   std::atomic<uint64_t> requests{0};    // sent, each try counted
-  std::atomic<uint64_t> retries{0};     // of them after a failed one
+  std::atomic<uint64_t> retries{0};     // those of them that followed a failed one
   std::atomic<uint64_t> bytes{0};       // of the bodies of answers
   std::atomic<int64_t> nanoseconds{0};  // of all requests together, those of one time added up
 

@@ -14,12 +14,23 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/places/answer_text.h"
+#include "common/places/content_range.h"
 
 namespace sluice {
 namespace {
 
 constexpr char kScheme[] = "s3://";
 constexpr char kWildcards[] = "*?[";
+
+// A weak ETag never matches (If-Match), and may stay the same when bytes change.
+bool IsVersion(const std::string& tag) { return !tag.empty() && !absl::StartsWith(tag, "W/"); }
+
+bool IsRegion(const std::string& text) {
+  return !text.empty() && text.size() <= 64 &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '-' || c == '_';
+         });
+}
 
 std::string PathOf(const std::string& bucket, const std::string& key) {
   return absl::StrCat(kScheme, bucket, "/", key);
@@ -79,11 +90,7 @@ absl::StatusOr<StoreAddress> StoreAddressOf(const ReadVariable& variable,
   address.endpoint = first({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url", "");
   while (absl::EndsWith(address.endpoint, "/")) address.endpoint.pop_back();
   address.region = first({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region", "us-east-1");
-  const bool region_ok =
-      !address.region.empty() &&
-      std::all_of(address.region.begin(), address.region.end(),
-                  [](unsigned char c) { return absl::ascii_isalnum(c) || c == '-' || c == '_'; });
-  if (!region_ok) {
+  if (!IsRegion(address.region)) {
     return absl::InvalidArgumentError(
         absl::StrCat("AWS_REGION is '", address.region, "'; a region looks like us-east-1"));
   }
@@ -141,7 +148,8 @@ absl::StatusOr<HttpResponse> StoreFiles::Send(HttpRequest request, std::string* 
     const std::string code =
         answer->status == 400 || answer->status == 403 ? ErrorCodeOf(answer->body) : "";
     const bool ended = code == "ExpiredToken" || code == "ExpiredTokenException" ||
-                       code == "InvalidToken" || code == "TokenRefreshRequired";
+                       code == "InvalidToken" || code == "TokenRefreshRequired" ||
+                       code == "InvalidAccessKeyId";
     if (!ended || again) return answer;
     credentials_->Drop();
   }
@@ -155,7 +163,7 @@ absl::Status StoreFiles::Explain(const StorePath& path, const HttpResponse& answ
   const std::string from = absl::StrCat("; the credentials come from ", source);
   std::string region = answer.Header("x-amz-bucket-region");
   if (region.empty()) region = XmlText(answer.body, "Region");
-  if ((answer.status == 301 || answer.status == 307 || answer.status == 400) && !region.empty() &&
+  if ((answer.status == 301 || answer.status == 307 || answer.status == 400) && IsRegion(region) &&
       region != address_.region) {
     return absl::FailedPreconditionError(absl::StrCat("the bucket ", path.bucket,
                                                       " is not in the region ", address_.region,
@@ -204,21 +212,39 @@ absl::StatusOr<FileIdentity> StoreFiles::Identify(const std::string& path) {
   HttpRequest request;
   request.method = "HEAD";
   request.url = UrlOf(parts, "");
+  const HttpRequest head = request;
   std::string source;
   SLUICE_ASSIGN_OR_RETURN(HttpResponse answer, Send(request, &source));
   if (answer.status != 200) {
     // An answer to HEAD has no body that says why.
     request.method = "GET";
     request.headers = {"Range: bytes=0-0"};
+    request.range_bytes = 1;
+    request.most_bytes = kMostErrorBytes;
     SLUICE_ASSIGN_OR_RETURN(HttpResponse why, Send(request, &source));
-    if (why.status != 206 && why.status != 200) answer = std::move(why);
-    return Explain(parts, answer, source);
+    // With new credentials, if those of HEAD had ended.
+    if (why.status == 206 || why.status == 200) {
+      answer = std::move(why);
+    } else if (why.status == 416) {  // an object without bytes has no part
+      SLUICE_ASSIGN_OR_RETURN(answer, Send(head, &source));
+      if (answer.status != 200) return Explain(parts, answer, source);
+    } else {
+      return Explain(parts, why, source);
+    }
   }
   uint64_t size = 0;
+  bool sized = absl::SimpleAtoi(answer.Header("content-length"), &size);
+  if (answer.status == 206) {
+    const auto range = ParseContentRange(answer.Header("content-range"));
+    sized = range.has_value() && range->first == 0;
+    if (sized) size = range->size;
+  }
   const std::string tag = answer.Header("etag");
-  if (tag.empty() || !absl::SimpleAtoi(answer.Header("content-length"), &size)) {
+  if (!sized || !IsVersion(tag)) {
     return absl::FailedPreconditionError(
-        "the store gives the object no ETag or no size, so a change of it would not be seen");
+        "the store gives the object no size, or no ETag but a weak one (W/), so a change of it "
+        "would "
+        "not be seen; copy the file");
   }
   return IdentityOfVersion(size, tag);
 }
@@ -232,9 +258,15 @@ absl::StatusOr<std::string> StoreFiles::ReadRange(const std::string& path,
   request.headers = {absl::StrCat("Range: bytes=", offset, "-", offset + n - 1),
                      absl::StrCat("If-Match: ", identity.tag)};
   request.range_bytes = n;
-  request.most_bytes = std::max<size_t>(n, 64 << 10);  // an error's text may be longer
+  request.most_bytes = std::max<size_t>(n, kMostErrorBytes);  // an error's text may be longer
   std::string source;
-  SLUICE_ASSIGN_OR_RETURN(HttpResponse answer, Send(request, &source));
+  HttpResponse answer;
+  absl::Status part;
+  for (int tries = 0; tries < kPartTries; ++tries) {
+    SLUICE_ASSIGN_OR_RETURN(answer, Send(request, &source));
+    part = answer.status == 206 ? CheckPart(answer, offset, n, identity.size) : absl::OkStatus();
+    if (!absl::IsUnavailable(part)) break;
+  }
   const bool whole = answer.status == 200 && offset == 0 && n == identity.size;
   if (answer.status == 412 || answer.status == 416 || answer.status == 404) {
     return absl::FailedPreconditionError(
@@ -248,6 +280,7 @@ absl::StatusOr<std::string> StoreFiles::ReadRange(const std::string& path,
     return absl::FailedPreconditionError(absl::StrCat("the object has another version now (", tag,
                                                       " instead of ", identity.tag, ")"));
   }
+  SLUICE_RETURN_IF_ERROR(part);
   if (answer.body.size() != n) {
     return absl::UnavailableError(
         absl::StrCat("the answer has ", answer.body.size(), " of ", n, " bytes"));
@@ -266,6 +299,7 @@ absl::StatusOr<StoreFiles::Listing> StoreFiles::List(const std::string& bucket,
                                                      const std::string& prefix, Walk* walk) {
   Listing listing;
   std::string next;
+  const size_t before = walk->matches.names_read;
   while (true) {
     HttpRequest request;
     // The parameters by name, as the signature wants them.
@@ -281,14 +315,14 @@ absl::StatusOr<StoreFiles::Listing> StoreFiles::List(const std::string& bucket,
       if (!absl::SimpleAtoi(XmlText(one, "Size"), &size)) continue;
       std::string tag = XmlText(one, "ETag");
       // Some stores leave out the quotes here, and not in the headers of objects.
+      if (absl::StartsWith(tag, "W/")) tag = "";
       if (!tag.empty() && tag[0] != '"') tag = absl::StrCat("\"", tag, "\"");
       listing.objects.emplace_back(XmlText(one, "Key"), IdentityOfVersion(size, std::move(tag)));
     }
     for (const absl::string_view one : XmlElements(answer.body, "CommonPrefixes"))
       listing.folders.push_back(XmlText(one, "Prefix"));
     walk->matches.names_read =
-        std::min(walk->most_names,
-                 walk->matches.names_read + listing.objects.size() + listing.folders.size());
+        std::min(walk->most_names, before + listing.objects.size() + listing.folders.size());
     if (walk->matches.names_read == walk->most_names) {
       walk->matches.too_many_names = true;
       return listing;
@@ -309,6 +343,11 @@ absl::Status StoreFiles::Expand(const std::string& bucket, std::string prefix,
   if (!HasWildcard(part)) {
     prefix += WithoutMarks(part);
     if (!last) return Expand(bucket, prefix + "/", parts, at + 1, walk);
+    if (++walk->matches.names_read > walk->most_names) {
+      walk->matches.names_read = walk->most_names;
+      walk->matches.too_many_names = true;
+      return absl::OkStatus();
+    }
     const std::string path = PathOf(bucket, prefix);
     const auto identity = Identify(path);
     if (absl::IsNotFound(identity.status())) return absl::OkStatus();

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
+#include "common/base/url_roots.h"
+#include "common/places/content_range.h"
 #include "common/places/url.h"
 
 namespace sluice {
@@ -39,25 +41,31 @@ absl::Status Explain(const HttpResponse& answer) {
                       absl::StrCat("the server answered with ", status));
 }
 
-// The version that an answer is of; "" when it does not say.
+// The version that an answer is of; "" when it does not say. A weak ETag names none: it may stay
+// the same when bytes change.
 std::string TagOf(const HttpResponse& answer) {
   std::string tag = answer.Header("etag");
-  if (!tag.empty()) return tag;
+  if (!tag.empty() && !absl::StartsWith(tag, "W/")) return tag;
   const std::string time = answer.Header("last-modified");
   return time.empty() ? "" : absl::StrCat(kTimeTag, time);
 }
 
-// From "bytes 0-0/SIZE".
-bool SizeOfRange(const std::string& range, uint64_t* size) {
-  const size_t slash = range.rfind('/');
-  return slash != std::string::npos && absl::SimpleAtoi(range.substr(slash + 1), size);
+// False: the answer is of another version than `tag`. Not every server looks at the conditions.
+bool MayBeOf(const std::string& tag, const HttpResponse& answer) {
+  if (!absl::StartsWith(tag, kTimeTag)) {
+    const std::string found = answer.Header("etag");
+    return found.empty() || found == tag;
+  }
+  const std::string time = answer.Header("last-modified");
+  return time.empty() || tag == absl::StrCat(kTimeTag, time);
 }
 
 }  // namespace
 
 absl::StatusOr<HttpResponse> WebFiles::Send(HttpRequest request) {
+  auto url_of = ParseWebUrl(request.url);
   for (int redirects = 0;; ++redirects) {
-    SLUICE_ASSIGN_OR_RETURN(const UrlParts url, ParseWebUrl(request.url));
+    SLUICE_ASSIGN_OR_RETURN(const UrlParts url, url_of);
     SLUICE_ASSIGN_OR_RETURN(HttpResponse answer, transport_->Send(request));
     const std::string location = answer.Header("location");
     const bool moved = answer.status == 301 || answer.status == 302 || answer.status == 303 ||
@@ -67,10 +75,17 @@ absl::StatusOr<HttpResponse> WebFiles::Send(HttpRequest request) {
       return absl::FailedPreconditionError(
           absl::StrCat("the server redirects more than ", kMostRedirects, " times"));
     }
-    request.url = ResolveLocation(url, location);
+    const std::string target = ResolveLocation(url, location);
+    request.url = target.substr(0, target.find('#'));
     if (url.scheme == "https" && !absl::StartsWith(request.url, "https://")) {
       return absl::PermissionDeniedError(
           "the server redirects from https to a URL that is not; give the URL of the file itself");
+    }
+    url_of = ParseRedirect(request.url);
+    if (url_of.ok() && !RedirectIsAllowed(request.url)) {
+      return absl::PermissionDeniedError(
+          "the server redirects to a URL that is not below --data_root; give a URL below it, or "
+          "start the daemon with another root");
     }
   }
 }
@@ -87,19 +102,24 @@ absl::StatusOr<FileIdentity> WebFiles::Identify(const std::string& path) {
     // Some servers only answer GET, or know the size only then.
     request.method = "GET";
     request.headers = {"Range: bytes=0-0"};
-    const auto part = Send(request);
-    if (part.ok() && part->status == 206) {
-      answer = *part;
-      sized = SizeOfRange(answer.Header("content-range"), &size);
+    request.range_bytes = 1;
+    request.most_bytes = kMostErrorBytes;
+    SLUICE_ASSIGN_OR_RETURN(HttpResponse part, Send(request));
+    if (part.status == 206) {
+      const auto range = ParseContentRange(part.Header("content-range"));
+      sized = range.has_value() && range->first == 0;
+      if (sized) size = range->size;
+      answer = std::move(part);
     } else if (answer.status != 200) {
-      return Explain(part.ok() ? *part : answer);
+      return Explain(part.status == 200 ? answer : part);
     }
   }
   if (!sized) return absl::FailedPreconditionError("the server does not say how large the file is");
   const std::string tag = TagOf(answer);
   if (tag.empty()) {
     return absl::FailedPreconditionError(
-        "the server gives neither an ETag nor a Last-Modified time, so a change of the file would "
+        "the server gives neither a strong ETag nor a Last-Modified time, so a change of the file "
+        "would "
         "not be seen; copy the file");
   }
   return IdentityOfVersion(size, tag);
@@ -114,12 +134,18 @@ absl::StatusOr<std::string> WebFiles::ReadRange(const std::string& path,
   absl::string_view time = identity.tag;
   if (absl::ConsumePrefix(&time, kTimeTag)) {
     request.headers.push_back(absl::StrCat("If-Unmodified-Since: ", time));
-  } else if (!absl::StartsWith(identity.tag, "W/")) {  // a weak ETag never matches
+  } else {
     request.headers.push_back(absl::StrCat("If-Match: ", identity.tag));
   }
   request.range_bytes = n;
-  request.most_bytes = std::max<size_t>(n, 64 << 10);
-  SLUICE_ASSIGN_OR_RETURN(HttpResponse answer, Send(std::move(request)));
+  request.most_bytes = std::max(n, kMostErrorBytes);
+  HttpResponse answer;
+  absl::Status part;
+  for (int tries = 0; tries < kPartTries; ++tries) {
+    SLUICE_ASSIGN_OR_RETURN(answer, Send(request));
+    part = answer.status == 206 ? CheckPart(answer, offset, n, identity.size) : absl::OkStatus();
+    if (!absl::IsUnavailable(part)) break;
+  }
   const bool whole =
       answer.status == 200 && offset == 0 && answer.body.size() == n && n == identity.size;
   if (answer.status == 200 && !whole) {
@@ -128,16 +154,9 @@ absl::StatusOr<std::string> WebFiles::ReadRange(const std::string& path,
         "does");
   }
   if (answer.status != 206 && !whole) return Explain(answer);
-  uint64_t size = identity.size;
-  SizeOfRange(answer.Header("content-range"), &size);
-  // Not every server looks at the conditions.
-  const std::string tag = TagOf(answer);
-  if (size != identity.size || (!tag.empty() && tag != identity.tag))
+  if (!MayBeOf(identity.tag, answer))
     return absl::FailedPreconditionError("the file has another version now");
-  if (answer.body.size() != n) {
-    return absl::UnavailableError(
-        absl::StrCat("the answer has ", answer.body.size(), " of ", n, " bytes"));
-  }
+  SLUICE_RETURN_IF_ERROR(part);
   return std::move(answer.body);
 }
 

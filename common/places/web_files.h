@@ -1,7 +1,8 @@
 // Files of web servers, which are only read.
 //
 // Reads name the version: If-Match where the server gives an ETag, If-Unmodified-Since where it
-// only gives a time. A redirect is followed at most 5 times, from https only to https.
+// only gives a time. A redirect is followed at most 5 times, from https only to https, and
+// only to URLs that RedirectIsAllowed.
 //
 // Thread safety: safe from any thread.
 #pragma once

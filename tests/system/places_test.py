@@ -143,6 +143,8 @@ class PlacesTest(SluiceTest):
         before = dict(os.environ)
         self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
         os.environ.update(self.environment)
+        for name in ("http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+            os.environ.pop(name, None)  # a proxy does not lead to this machine
         text = gzip.decompress((ROOT / "data" / "adult" / "adult.data.gz").read_bytes())
         lines = text.splitlines(keepends=True)[:6000]
         self.local = self.tmp / "files"

@@ -256,12 +256,20 @@ TEST_F(RootedEnvTest, UrlsAreOnlyReadBelowARootThatIsOne) {
   const auto env =
       RootedEnv::Create(&base, {{At("data"), "s3://bucket/data/", "https://h/d"}, {At("output")}});
   ASSERT_TRUE(env.ok()) << env.status();
-  for (const char* url : {"s3://bucket/data/a", "s3://bucket/data/day=*/a", "s3://bucket/data/../a",
-                          "https://h/d/a?b=c"})
+  for (const char* url :
+       {"s3://bucket/data/a", "s3://bucket/data/day=*/a", "s3://bucket/data/%2e./a",
+        "https://h/d/a?b=c", "https://h/d/..a;b/a..", "s3://bucket/data/a#b"})
     EXPECT_TRUE((*env)->Look(url).ok()) << url;
-  for (const char* url : {"s3://bucket/a", "s3://bucket/database", "s3://other/data/a",
-                          "http://h/d/a", "https://h/d/../a", "https://h/d/%2E./a",
-                          "https://h/d/..%2fa", "https://h.evil/d/a", "https://h/d2/a"}) {
+  for (const char* url : {"s3://bucket/a",          "s3://bucket/database",
+                          "s3://other/data/a",      "http://h/d/a",
+                          "https://h/d/../a",       "https://h/d/%2E./a",
+                          "https://h/d/..%2fa",     "https://h.evil/d/a",
+                          "https://h/d2/a",         "https://h/d/..#x",
+                          "https://h/d/..;",        "https://h/d/..;a=b/c",
+                          "https://h/d/..",         "https://h/d/a#b",
+                          "https://h/d/%2e%2e%3bx", "https://h/d/%252e%252e/x",
+                          "s3://bucket/data/../a",  "s3://bucket/data/..",
+                          "s3://bucket/data/./a",   "s3://bucket/data/\\.\\./a"}) {
     EXPECT_EQ(CodeOf((*env)->Look(url)), kRefused) << url;
     EXPECT_EQ(CodeOf((*env)->NewReader(url)), kRefused) << url;
     EXPECT_EQ(CodeOf((*env)->Match(url, 9)), kRefused) << url;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/url_roots.h"
 #include "common/daemon/process_info.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -264,8 +265,23 @@ TEST_F(IdentityTest, OffLoopbackWebServersNeedADataRoot) {
   identity.scheduler = "";
   identity.bind = "0.0.0.0:7000";
   EXPECT_THAT(WebDataProblem(identity), ::testing::HasSubstr("--data_root"));
+  identity.bind = "127.0.0.1:no";
+  EXPECT_THAT(WebDataProblem(identity), ::testing::HasSubstr("--data_root")) << "it may be any";
   identity.cluster.mutable_security()->add_output_root("/usr");
   EXPECT_EQ(WebDataProblem(identity), "") << "the roots say which";
+}
+
+TEST_F(IdentityTest, RedirectsAreConfinedToTheDataRoots) {
+  Identity identity;
+  identity.cluster.mutable_security()->add_output_root("/usr");
+  identity.cluster.mutable_security()->add_data_root("https://h/d/");
+  // The rule is one of the process: this test sets it for a process of its own.
+  const auto confined = [&] {
+    const bool made = ConfinedEnv(identity, Env::Real()).ok();
+    std::_Exit(made && RedirectIsAllowed("https://h/d/a") && !RedirectIsAllowed("https://h/a") ? 0
+                                                                                               : 1);
+  };
+  EXPECT_EXIT(confined(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(IdentityTest, TheEnvOfJobsIsConfinedOnlyWhenThereAreRoots) {

@@ -97,7 +97,7 @@ std::string JsonCredentials(const std::string& id, absl::Time end) {
 TEST_F(CredentialsTest, TheMachinesServiceIsAskedWithATokenAndRenewedInTime) {
   int given = 0;
   transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
-    EXPECT_TRUE(request.to_own_machine);
+    EXPECT_TRUE(request.to_metadata_service);
     if (request.method == "PUT") return Answer(200, "session");
     EXPECT_EQ(HeaderOf(request, "X-aws-ec2-metadata-token"), "session");
     if (request.url.back() == '/') return Answer(200, "the role\n");
@@ -117,6 +117,57 @@ TEST_F(CredentialsTest, TheMachinesServiceIsAskedWithATokenAndRenewedInTime) {
   EXPECT_EQ(source->Get()->access_key, "id2");
   clock_.Advance(absl::Minutes(4));
   EXPECT_FALSE(source->Get().ok()) << "and no anonymous request after it";
+}
+
+TEST_F(CredentialsTest, AnAnonymousProcessLooksAgainAfterAMinute) {
+  const auto source = Source();
+  EXPECT_TRUE(source->Get()->anonymous()) << "the service is silent";
+  const size_t asked = transport_.requests().size();
+  EXPECT_TRUE(source->Get()->anonymous());
+  EXPECT_EQ(transport_.requests().size(), asked) << "not for each request";
+  variables_["AWS_ACCESS_KEY_ID"] = "id";
+  variables_["AWS_SECRET_ACCESS_KEY"] = "secret";
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_EQ(source->Get()->access_key, "id");
+}
+
+TEST_F(CredentialsTest, AThrottledServiceIsNoSilentOne) {
+  int status = 429;
+  transport_.answer = [&](const HttpRequest&) { return Answer(status); };
+  const auto source = Source();
+  for (const int failed : {429, 503}) {
+    status = failed;
+    EXPECT_EQ(source->Get().status().code(), absl::StatusCode::kUnavailable) << failed;
+  }
+  for (const int absent : {403, 404}) {
+    status = absent;
+    EXPECT_TRUE(Source()->Get()->anonymous()) << absent;
+  }
+}
+
+TEST_F(CredentialsTest, KeysInFilesAreReadAgain) {
+  const auto write = [&](const std::string& id) {
+    ASSERT_TRUE(env_.WriteFile("/home/u/.aws/credentials",
+                               {"[default]\naws_secret_access_key=s\naws_access_key_id=" + id})
+                    .ok());
+  };
+  write("old");
+  const auto source = Source();
+  EXPECT_EQ(source->Get()->access_key, "old");
+  write("new");
+  EXPECT_EQ(source->Get()->access_key, "old");
+  clock_.Advance(absl::Minutes(15));
+  EXPECT_EQ(source->Get()->access_key, "new");
+}
+
+TEST_F(CredentialsTest, AProcessThatHadCredentialsIsNeverAnonymousAfterIt) {
+  variables_["AWS_ACCESS_KEY_ID"] = "id";
+  variables_["AWS_SECRET_ACCESS_KEY"] = "secret";
+  const auto source = Source();
+  ASSERT_TRUE(source->Get().ok());
+  source->Drop();
+  variables_.clear();
+  EXPECT_EQ(source->Get().status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(CredentialsTest, AContainersServiceGetsItsToken) {

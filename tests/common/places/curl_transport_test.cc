@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -55,7 +57,60 @@ class OneAnswer {
   std::thread thread_;
 };
 
-TEST(CurlTransportTest, SignsWhatItSends) {
+// Answers many requests, of one connection after another, and keeps connections open.
+class KeepingServer {
+ public:
+  KeepingServer() {
+    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(fd_, 9), 0);
+    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/";
+    thread_ = std::thread([this] {
+      for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0; ::close(peer)) {
+        ++connections;
+        std::string asked;
+        char bytes[4096];
+        for (ssize_t n; (n = ::read(peer, bytes, sizeof(bytes))) > 0;) {
+          asked.append(bytes, static_cast<size_t>(n));
+          if (asked.find("\r\n\r\n") == std::string::npos) continue;
+          asked.clear();
+          const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
+          EXPECT_EQ(::write(peer, answer.data(), answer.size()),
+                    static_cast<ssize_t>(answer.size()));
+        }
+      }
+    });
+  }
+  // REQUIRES: the other ends of its connections are closed.
+  ~KeepingServer() {
+    ::shutdown(fd_, SHUT_RDWR);
+    thread_.join();
+    ::close(fd_);
+  }
+
+  std::string url;
+  std::atomic<int> connections{0};
+
+ private:
+  int fd_ = -1;
+  std::thread thread_;
+};
+
+// The servers are on this machine, and a proxy does not lead to them.
+class CurlTransportTest : public ::testing::Test {
+ protected:
+  CurlTransportTest() {
+    for (const char* name : {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"})
+      ::unsetenv(name);
+  }
+};
+
+TEST_F(CurlTransportTest, SignsWhatItSends) {
   OneAnswer server("HTTP/1.1 206 Partial Content\r\nETag: \"1\"\r\nContent-Length: 3\r\n\r\nabc");
   CurlTransport transport("");
   HttpRequest request;
@@ -76,7 +131,7 @@ TEST(CurlTransportTest, SignsWhatItSends) {
   EXPECT_EQ(server.asked.find("thesecret"), std::string::npos);
 }
 
-TEST(CurlTransportTest, ATruncatedBodyMayBeAskedForAgain) {
+TEST_F(CurlTransportTest, ATruncatedBodyMayBeAskedForAgain) {
   OneAnswer server("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc");
   CurlTransport transport("");
   HttpRequest request;
@@ -84,7 +139,7 @@ TEST(CurlTransportTest, ATruncatedBodyMayBeAskedForAgain) {
   EXPECT_EQ(transport.Send(request).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(CurlTransportTest, ALongerBodyThanAskedForIsNotTaken) {
+TEST_F(CurlTransportTest, ALongerBodyThanAskedForIsNotTaken) {
   OneAnswer server("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789");
   CurlTransport transport("");
   HttpRequest request;
@@ -93,7 +148,7 @@ TEST(CurlTransportTest, ALongerBodyThanAskedForIsNotTaken) {
   EXPECT_EQ(transport.Send(request).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(CurlTransportTest, NoRedirectIsFollowed) {
+TEST_F(CurlTransportTest, NoRedirectIsFollowed) {
   OneAnswer server(
       "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n");
   CurlTransport transport("");
@@ -104,7 +159,7 @@ TEST(CurlTransportTest, NoRedirectIsFollowed) {
   EXPECT_EQ(answer->status, 302);
 }
 
-TEST(CurlTransportTest, LinkLocalAddressesAreRefusedButForCredentials) {
+TEST_F(CurlTransportTest, LinkLocalAddressesAreRefusedButForCredentials) {
   CurlTransport transport("");
   HttpRequest request;
   for (const char* url :
@@ -115,7 +170,55 @@ TEST(CurlTransportTest, LinkLocalAddressesAreRefusedButForCredentials) {
   }
 }
 
-TEST(CurlTransportTest, NothingIsSentAfterTheEnd) {
+TEST_F(CurlTransportTest, ConnectionsToMetadataServicesServeNoOtherRequest) {
+  KeepingServer server;
+  CurlTransport transport("");
+  HttpRequest request;
+  request.url = server.url;
+  const auto connections_after = [&](bool to_metadata_service) {
+    request.to_metadata_service = to_metadata_service;
+    EXPECT_TRUE(transport.Send(request).ok());
+    return server.connections.load();
+  };
+  EXPECT_EQ(connections_after(true), 1);
+  EXPECT_EQ(connections_after(false), 2) << "data must not be read over the open connection";
+  EXPECT_EQ(connections_after(false), 2) << "data requests keep theirs";
+}
+
+TEST_F(CurlTransportTest, LinkLocalAddressesAreRefusedBeforeAProxyIsAsked) {
+  KeepingServer proxy;
+  ::setenv("http_proxy", proxy.url.c_str(), 1);
+  {
+    CurlTransport transport("");
+    HttpRequest request;
+    for (const char* url :
+         {"http://169.254.169.254/", "http://169.254.169.254.:80/x", "http://2852039166/",
+          "http://0xa9fea9fe/", "http://169.254.43518/", "http://[::ffff:a9fe:a9fe]/",
+          "http://[fe80::1%25eth0]/", "http://[fd00:ec2::254]:80/", "http://100.100.100.200?x"}) {
+      request.url = url;
+      EXPECT_EQ(transport.Send(request).status().code(), absl::StatusCode::kPermissionDenied)
+          << url;
+    }
+    EXPECT_EQ(proxy.connections, 0);
+    request.url = "http://10.0.0.1/";
+    EXPECT_TRUE(transport.Send(request).ok()) << "through the proxy";
+  }
+  ::unsetenv("http_proxy");
+}
+
+TEST_F(CurlTransportTest, AServerThatGivesNoPartsOfFilesIsNamed) {
+  OneAnswer server("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789");
+  CurlTransport transport("");
+  HttpRequest request;
+  request.url = server.url;
+  request.most_bytes = 4;
+  request.range_bytes = 4;
+  const absl::Status status = transport.Send(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parts of files (Range)"));
+}
+
+TEST_F(CurlTransportTest, NothingIsSentAfterTheEnd) {
   CurlTransport transport("");
   transport.Stop();
   HttpRequest request;
@@ -123,7 +226,7 @@ TEST(CurlTransportTest, NothingIsSentAfterTheEnd) {
   EXPECT_EQ(transport.Send(request).status().code(), absl::StatusCode::kCancelled);
 }
 
-TEST(CurlTransportTest, AddressesOfTheMachineItself) {
+TEST_F(CurlTransportTest, AddressesOfTheMachineItself) {
   const auto is = [](const char* text) {
     sockaddr_in6 six{};
     six.sin6_family = AF_INET6;

@@ -49,6 +49,12 @@ inline std::string HeaderOf(const HttpRequest& request, const std::string& name)
   return "";
 }
 
+// The header of an answer with the bytes [offset, offset + n) of a file of `size` bytes.
+inline std::pair<const std::string, std::string> PartOf(size_t offset, size_t n, size_t size) {
+  return {"content-range", "bytes " + std::to_string(offset) + "-" +
+                               std::to_string(offset + n - 1) + "/" + std::to_string(size)};
+}
+
 // A server of one file: its HEAD, and ranges of it while If-Match holds.
 struct ServedFile {
   std::string bytes, tag = "\"1\"";
@@ -61,7 +67,8 @@ struct ServedFile {
     const size_t dash = range.find('-');
     const size_t begin = std::stoull(range.substr(6, dash - 6));
     const size_t end = std::stoull(range.substr(dash + 1)) + 1;
-    return Answer(206, bytes.substr(begin, end - begin), {{"etag", tag}});
+    return Answer(206, bytes.substr(begin, end - begin),
+                  {{"etag", tag}, PartOf(begin, end - begin, bytes.size())});
   }
 };
 

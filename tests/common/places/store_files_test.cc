@@ -73,14 +73,16 @@ TEST_F(StoreFilesTest, ReadsRangesOfOneVersion) {
 }
 
 TEST_F(StoreFilesTest, AStoreThatIgnoresTheConditionIsCaught) {
-  transport_.answer = [](const HttpRequest&) { return Answer(206, "34", {{"etag", "\"2\""}}); };
+  transport_.answer = [](const HttpRequest&) {
+    return Answer(206, "34", {{"etag", "\"2\""}, PartOf(3, 2, 10)});
+  };
   StoreFiles files = Files();
   const FileIdentity identity = IdentityOfVersion(10, "\"1\"");
   EXPECT_EQ(files.ReadRange("s3://b/k", identity, 3, 2).status().code(),
             absl::StatusCode::kFailedPrecondition);
   transport_.answer = [](const HttpRequest&) { return Answer(200, "0123456789"); };
   EXPECT_FALSE(files.ReadRange("s3://b/k", identity, 3, 2).ok()) << "the whole object";
-  transport_.answer = [](const HttpRequest&) { return Answer(206, "3"); };
+  transport_.answer = [](const HttpRequest&) { return Answer(206, "3", {PartOf(3, 2, 10)}); };
   EXPECT_FALSE(files.ReadRange("s3://b/k", identity, 3, 2).ok()) << "too few bytes";
 }
 
@@ -153,6 +155,9 @@ TEST_F(StoreFilesTest, ErrorsNameTheCauseAndNoCredential) {
               HasSubstr("AWS_REGION=eu-west-3"));
   EXPECT_THAT(error(400, Error("AuthorizationHeaderMalformed", "<Region>eu-west-3</Region>")),
               HasSubstr("AWS_REGION=eu-west-3"));
+  EXPECT_THAT(error(400, Error("X", "<Region>eu; rm -rf\n</Region>")), Not(HasSubstr("rm")));
+  EXPECT_THAT(error(301, Error("X"), {{"x-amz-bucket-region", std::string(65, 'a')}}),
+              Not(HasSubstr("aaaa")));
   EXPECT_THAT(error(503, Error("SlowDown")), HasSubstr("busy (HTTP 503 SlowDown)"));
   EXPECT_THAT(error(403, "thesecret0"), HasSubstr("HTTP 403"));
 }
@@ -160,11 +165,66 @@ TEST_F(StoreFilesTest, ErrorsNameTheCauseAndNoCredential) {
 TEST_F(StoreFilesTest, EndedCredentialsAreAskedForOnceMore) {
   transport_.answer = [&](const HttpRequest& request) {
     return request.signature->secret_key == "thesecret0" ? Answer(400, Error("ExpiredToken"))
-                                                         : Answer(206, "x");
+                                                         : Answer(206, "x", {PartOf(0, 1, 1)});
   };
   EXPECT_EQ(*Files().ReadRange("s3://b/k", IdentityOfVersion(1, "\"1\""), 0, 1), "x");
   transport_.answer = [](const HttpRequest&) { return Answer(400, Error("ExpiredToken")); };
   EXPECT_FALSE(Identify().ok()) << "it does not ask for ever";
+}
+
+TEST_F(StoreFilesTest, UnknownKeysAreLookedForOnceMore) {
+  transport_.answer = [&](const HttpRequest& request) {
+    return request.signature->secret_key == "thesecret0" ? Answer(403, Error("InvalidAccessKeyId"))
+                                                         : Answer(206, "x", {PartOf(0, 1, 1)});
+  };
+  EXPECT_EQ(*Files().ReadRange("s3://b/k", IdentityOfVersion(1, "\"1\""), 0, 1), "x");
+}
+
+TEST_F(StoreFilesTest, AHeadWithEndedCredentialsIsMadeUpForByTheGetThatRenewsThem) {
+  ServedFile file{"0123456789"};
+  transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+    if (request.signature->secret_key != "thesecret0") return file(request);
+    return request.method == "HEAD" ? Answer(400) : Answer(400, Error("ExpiredToken"));
+  };
+  const auto identity = Files().Identify("s3://b/k");
+  ASSERT_TRUE(identity.ok()) << identity.status();
+  EXPECT_EQ(identity->size, 10u);
+  EXPECT_EQ(identity->tag, "\"1\"");
+}
+
+TEST_F(StoreFilesTest, AHeadOfAnEmptyObjectIsSentAgain) {
+  transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+    const bool ended = request.signature->secret_key == "thesecret0";
+    if (request.method == "HEAD")
+      return ended ? Answer(400) : Answer(200, "", {{"etag", "\"1\""}, {"content-length", "0"}});
+    return ended ? Answer(400, Error("ExpiredToken")) : Answer(416, Error("InvalidRange"));
+  };
+  const auto identity = Files().Identify("s3://b/k");
+  ASSERT_TRUE(identity.ok()) << identity.status();
+  EXPECT_EQ(identity->size, 0u);
+}
+
+TEST_F(StoreFilesTest, AnAnswerWithOtherBytesIsAskedForAgain) {
+  int asked = 0, wrong = 1;
+  transport_.answer = [&](const HttpRequest&) {
+    const bool other = asked++ < wrong;
+    return Answer(206, other ? "01" : "34", {{"etag", "\"1\""}, PartOf(other ? 0 : 3, 2, 10)});
+  };
+  const FileIdentity identity = IdentityOfVersion(10, "\"1\"");
+  EXPECT_EQ(*Files().ReadRange("s3://b/k", identity, 3, 2), "34");
+  EXPECT_EQ(asked, 2);
+  asked = 0;
+  wrong = 100;
+  EXPECT_EQ(Files().ReadRange("s3://b/k", identity, 3, 2).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, 3);
+}
+
+TEST_F(StoreFilesTest, AWeakETagIsNoVersion) {
+  transport_.answer = [](const HttpRequest&) {
+    return Answer(200, "", {{"etag", "W/\"1\""}, {"content-length", "10"}});
+  };
+  EXPECT_THAT(std::string(Identify().message()), HasSubstr("weak"));
 }
 
 // Answers listings of a bucket with these keys, a page of two names at a time.
@@ -237,6 +297,11 @@ TEST_F(StoreFilesTest, PatternsMatchAsThoseOfTheShell) {
   EXPECT_EQ(Match("s3://b/none").status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(too_many_);
   ASSERT_TRUE(Match("s3://b/a*.csv", 3).ok());
+  EXPECT_TRUE(too_many_);
+  // Three folders and an object in each that is looked for.
+  ASSERT_TRUE(Match("s3://b/day=*/x.csv", 7).ok());
+  EXPECT_FALSE(too_many_);
+  ASSERT_TRUE(Match("s3://b/day=*/x.csv", 5).ok());
   EXPECT_TRUE(too_many_);
 }
 

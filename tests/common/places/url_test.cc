@@ -23,7 +23,7 @@ TEST(UrlTest, PathsAndValuesAreEncodedInOneWay) {
 }
 
 TEST(UrlTest, WebUrlsComeApart) {
-  auto url = ParseWebUrl("https://h:81/a/b?c=d#e");
+  auto url = ParseWebUrl("https://h:81/a/b?c=d");
   ASSERT_TRUE(url.ok());
   EXPECT_EQ(url->authority, "h:81");
   EXPECT_EQ(url->host, "h");
@@ -42,6 +42,28 @@ TEST(UrlTest, UrlsThatCarryCredentialsAreRefusedWithoutRepeatingThem) {
   EXPECT_FALSE(ParseWebUrl("https://h/a b").ok());
   EXPECT_FALSE(ParseWebUrl("https://h/a\r\nX: y").ok());
   EXPECT_FALSE(ParseWebUrl("ftp://h/a").ok());
+  EXPECT_FALSE(ParseWebUrl("https://h/a#b").ok());
+  EXPECT_FALSE(ParseWebUrl("https://h#@g/a").ok());
+}
+
+TEST(UrlTest, LongKeysAndUrlsAreRefused) {
+  EXPECT_TRUE(ParseStorePath("s3://b/" + std::string(1024, 'k')).ok());
+  EXPECT_FALSE(ParseStorePath("s3://b/" + std::string(1025, 'k')).ok());
+  EXPECT_TRUE(ParseWebUrl("https://h/" + std::string(8000, 'k')).ok());
+  EXPECT_FALSE(ParseWebUrl("https://h/" + std::string(8192, 'k')).ok());
+}
+
+TEST(UrlTest, RedirectsMayCarryAPermissionAndAreNeverRepeated) {
+  const auto url = ParseRedirect("https://h/a?X-Amz-Signature=secret#x");
+  ASSERT_TRUE(url.ok()) << url.status();
+  EXPECT_EQ(url->rest, "/a?X-Amz-Signature=secret");
+  for (const std::string& bad :
+       {std::string("https://user:secret@h/a"), std::string("ftp://secret/a"),
+        std::string("https:///secret"), "https://h/secret" + std::string(8192, 'k')}) {
+    const absl::Status status = ParseRedirect(bad).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret")));
+  }
 }
 
 TEST(UrlTest, LocationsAreRelativeToTheUrl) {
