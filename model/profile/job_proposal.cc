@@ -20,6 +20,7 @@ namespace sluice {
 namespace {
 
 constexpr double kLeaks = 0.98;             // AUC of one column
+constexpr uint64_t kRowsPerDay = 200;       // from which on days of the year are categories
 constexpr uint64_t kCategoriesPerRow = 20;  // an integer that occurs so often is a category, too
 
 double ShareOfMissing(const ColumnProfile& column) {
@@ -348,8 +349,9 @@ class Proposer {
     };
     if (column.days() > 1) {
       const std::string week = add("day_of_week", DAY_OF_WEEK, "1 (Monday) to 7, of a date");
-      if (column.days() > 60) {
-        add("month", MONTH, "1 to 12, of a date");
+      if (column.days() > 60) add("month", MONTH, "1 to 12, of a date");
+      // With few examples of each, days would be learned by heart.
+      if (column.days() > 60 && column.days() * kRowsPerDay <= table_.all_lines) {
         singles_.push_back({add("day_of_year", DAY_OF_YEAR, "1 to 366, of a date"), column.days()});
       } else {
         singles_.push_back({week, 7});
