@@ -52,7 +52,7 @@ Command DataCommand() {
       "zstd), "
       "reports what their columns hold, and writes a job file that trains on them as it is. "
       "gen: writes seeded click data shaped like Criteo's, and prints its best possible AUC.";
-  spec.words = "check FILE... | gen";
+  spec.words = "check FILE|URL... | gen";
   spec.max_words = 100001;
   for (const FlagSpec& flag : CheckDataFlags()) spec.flags.push_back(flag);
   for (const FlagSpec& flag : GenerateDataFlags()) {

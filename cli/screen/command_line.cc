@@ -145,9 +145,11 @@ absl::StatusOr<ParsedCommand> ParseCommand(const CommandSpec& spec,
   for (size_t i = 0; i < args.size(); ++i) {
     // A single dash is a word, which stands for standard input.
     if (only_words || !absl::StartsWith(args[i], "-") || args[i] == "-") {
-      if (HasScheme(args[i])) {
+      const bool of_data = absl::StrContains(spec.words, "URL");
+      const std::string problem = of_data ? DataUrlProblem(args[i]) : SchemeProblem(args[i]);
+      if (!problem.empty()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("sluice ", spec.name, ": '", args[i], "' ", SchemeProblem(args[i])));
+            absl::StrCat("sluice ", spec.name, ": '", args[i], "' ", problem));
       }
       parsed.words.push_back(args[i]);
       continue;
