@@ -22,7 +22,7 @@ foreach(target ${bundled} ${bundled_tests})
   endif()
 endforeach()
 install(RUNTIME_DEPENDENCY_SET bundle
-  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^libcu" "^libnv"
+  PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^libcu(da|blas)" "^libnv"
   LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 install(DIRECTORY configs DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.textproto)
 install(DIRECTORY data/adult DESTINATION data COMPONENT bundle EXCLUDE_FROM_ALL)
