@@ -15,26 +15,11 @@ namespace {
 constexpr uint64_t kColumnBytes = 1 << 20, kColumnLines = 1000;
 constexpr size_t kMostColumns = 100'000;
 
-class JsonLinesFormat final : public LineFormat {
- public:
-  JsonLinesFormat(const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env)
-      : LineFormat(config, std::move(schema), env) {}
-
-  absl::StatusOr<FileParser> ParserOf(const std::string&, bool) const override {
-    return ParserOfStream(schema_->columns(), nullptr);
-  }
-  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                            LineReader*) const override {
-    FileParser file;
-    file.make = [columns] { return std::make_unique<JsonLinesParser>(columns); };
-    return file;
-  }
-};
-
 absl::StatusOr<std::unique_ptr<DataSource>> MakeJsonLinesSource(
     const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
-  return MakeLineSource(std::make_unique<JsonLinesFormat>(config, std::move(schema), env));
+  return MakeLineSource(
+      std::make_unique<UniformLineFormat<JsonLinesParser>>(config, std::move(schema), env));
 }
 
 // The keys of the first lines, in the order in which they occur. Malformed lines name none.

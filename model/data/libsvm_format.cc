@@ -114,23 +114,6 @@ absl::StatusOr<FirstWord> LibsvmFormat::ReadFirstWord(const std::string& path) c
       absl::StrCat("data file ", path, ": ", first.status().message()));
 }
 
-// A line tells by itself whether it has a label.
-class LibffmFormat final : public LineFormat {
- public:
-  LibffmFormat(const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env)
-      : LineFormat(config, std::move(schema), env) {}
-
-  absl::StatusOr<FileParser> ParserOf(const std::string&, bool) const override {
-    return ParserOfStream(schema_->columns(), nullptr);
-  }
-  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                            LineReader*) const override {
-    FileParser file;
-    file.make = [columns] { return std::make_unique<LibffmParser>(columns); };
-    return file;
-  }
-};
-
 bool IsIndex(const std::string& name) {
   return !name.empty() &&
          std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -163,7 +146,9 @@ absl::StatusOr<std::unique_ptr<DataSource>> MakeLibffmSource(
     const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
   SLUICE_RETURN_IF_ERROR(CheckNumbers(config, *schema, "", "field"));
-  return MakeLineSource(std::make_unique<LibffmFormat>(config, std::move(schema), env));
+  // A line tells by itself whether it has a label.
+  return MakeLineSource(
+      std::make_unique<UniformLineFormat<LibffmParser>>(config, std::move(schema), env));
 }
 
 }  // namespace

@@ -65,6 +65,23 @@ class LineFormat {
   const std::vector<std::string> missing_;  // csv.missing
 };
 
+// A format whose lines all `Parser` reads, with the columns that the job uses: no file has a header.
+template <typename Parser>
+class UniformLineFormat final : public LineFormat {
+ public:
+  using LineFormat::LineFormat;
+
+  absl::StatusOr<FileParser> ParserOf(const std::string&, bool) const override {
+    return ParserOfStream(schema_->columns(), nullptr);
+  }
+  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
+                                            LineReader*) const override {
+    FileParser file;
+    file.make = [columns] { return std::make_unique<Parser>(columns); };
+    return file;
+  }
+};
+
 std::unique_ptr<DataSource> MakeLineSource(std::unique_ptr<LineFormat> format);
 
 // Opens a file for the lines of this format.

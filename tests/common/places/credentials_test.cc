@@ -33,7 +33,7 @@ class CredentialsTest : public ::testing::Test {
     return std::make_unique<CredentialSource>(std::move(options));
   }
 
-  std::map<std::string, std::string> variables_ = {{"HOME", "/home/u"}};
+  std::map<std::string, std::string> variables_ = {{"HOME", "/people/u"}};
   MemoryEnv env_;
   FakeTransport transport_;
   FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
@@ -64,11 +64,11 @@ TEST_F(CredentialsTest, WithoutAnySourceRequestsAreAnonymous) {
 }
 
 TEST_F(CredentialsTest, ProfilesAreReadFromTheirFiles) {
-  ASSERT_TRUE(env_.WriteFile("/home/u/.aws/credentials",
+  ASSERT_TRUE(env_.WriteFile("/people/u/.aws/credentials",
                              {"# c\n[default]\naws_access_key_id = d\naws_secret_access_key=ds\n"
                               "[ other ]\naws_access_key_id=o\naws_secret_access_key=a=b\n"})
                   .ok());
-  ASSERT_TRUE(env_.WriteFile("/home/u/.aws/config",
+  ASSERT_TRUE(env_.WriteFile("/people/u/.aws/config",
                              {"[profile other]\nregion = eu-central-1\ns3 =\n  region = no\n"
                               "[profile role]\nrole_arn = arn\n"})
                   .ok());
@@ -147,7 +147,7 @@ TEST_F(CredentialsTest, AThrottledServiceIsNoSilentOne) {
 
 TEST_F(CredentialsTest, KeysInFilesAreReadAgain) {
   const auto write = [&](const std::string& id) {
-    ASSERT_TRUE(env_.WriteFile("/home/u/.aws/credentials",
+    ASSERT_TRUE(env_.WriteFile("/people/u/.aws/credentials",
                                {"[default]\naws_secret_access_key=s\naws_access_key_id=" + id})
                     .ok());
   };

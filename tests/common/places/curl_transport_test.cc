@@ -17,19 +17,25 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Listens on a free port, which it returns, and gives the listening socket.
+uint16_t ListenOnLoopback(int* fd) {
+  *fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(::bind(*fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(::listen(*fd, 9), 0);
+  ::getsockname(*fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
 // Answers one connection with a text, and gives what was asked.
 class OneAnswer {
  public:
   explicit OneAnswer(std::string answer) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(fd_, 1), 0);
-    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/a%20b?x=1";
+    const uint16_t port = ListenOnLoopback(&fd_);
+    url = "http://127.0.0.1:" + std::to_string(port) + "/a%20b?x=1";
     thread_ = std::thread([this, answer = std::move(answer)] {
       const int peer = ::accept(fd_, nullptr, nullptr);
       char bytes[4096];
@@ -61,15 +67,8 @@ class OneAnswer {
 class KeepingServer {
  public:
   KeepingServer() {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::listen(fd_, 9), 0);
-    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/";
+    const uint16_t port = ListenOnLoopback(&fd_);
+    url = "http://127.0.0.1:" + std::to_string(port) + "/";
     thread_ = std::thread([this] {
       for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0; ::close(peer)) {
         ++connections;
