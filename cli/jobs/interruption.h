@@ -1,4 +1,4 @@
-// What the signals of a user do to a command that runs a job. The first one asks for the end of the
+// Handles the signals of a user to a command that runs a job. The first one asks for the end of the
 // job, which may take its time for a last checkpoint. A second one says what is left of the job and
 // ends the process at once; a third one ends it even if that hangs.
 //

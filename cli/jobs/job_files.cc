@@ -41,7 +41,7 @@ absl::Status CheckMatches(const std::string& field,
   const absl::Status found = ExpandFiles(patterns, AllPlaces()).status();
   // Other errors, such as a folder that this user may not list, need not concern the cluster's
   // hosts.
-  // What a store or a server refuses to this host, it usually refuses to all.
+  // A store or a server that refuses a file to this host usually refuses it to all.
   const bool of_place = std::any_of(patterns.begin(), patterns.end(),
                                     [](const std::string& one) { return HasScheme(one); });
   if (!absl::IsNotFound(found) && !absl::IsInvalidArgument(found) && (found.ok() || !of_place))
@@ -138,8 +138,8 @@ absl::Status CheckTraceWritable(const std::string& file) {
                        [&](const std::string& why) { return NoTrace(file, why); });
 }
 
-// What the start of a sync job costs when its data is not on this host: "" when it costs nothing
-// that is worth a word.
+// Says how much data of stores and servers a sync job reads at its start to count lines, and how
+// long that takes; "" when there is none, or when it cannot be read.
 std::string CostOfCounting(const JobConfig& job) {
   constexpr uint64_t kMeasuredBytes = 8 << 20;
   if (ModeOf(job.strategy()) != Mode::kSync || job.evaluate_only()) return "";

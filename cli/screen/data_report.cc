@@ -67,7 +67,7 @@ std::string TypeText(const ColumnProfile& column) {
   return KindName(column.kind());
 }
 
-// What the column holds, in a few words.
+// Describes the content of a column in a few words.
 std::string HoldsText(const ColumnProfile& column, size_t width) {
   std::string text;
   if (HoldsNumbers(column) && column.numbers().count() > 0) {

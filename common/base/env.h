@@ -82,7 +82,7 @@ class Env {
   // has local files only.
   virtual FilePlace PlaceOf(const std::string& path);
 
-  // What the path leads to, without opening it. Errors are the reason alone, as OpenFile's.
+  // Tells what a path leads to, without opening it. Errors are the reason alone, as OpenFile's.
   virtual absl::StatusOr<FileInfo> Look(const std::string& path);
   // Opens a file, or a pipe without waiting for its other end, for reading. Errors as Look.
   virtual absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path);

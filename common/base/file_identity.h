@@ -10,7 +10,7 @@
 namespace sluice {
 
 struct FileIdentity {
-  // Of a local file; 0 for a file of a store or a server.
+  // Set for a local file; 0 for a file of a store or a server.
   uint64_t device = 0, inode = 0;
   uint64_t size = 0;
   int64_t modified_ns = 0;  // of a local file
@@ -26,7 +26,7 @@ struct FileIdentity {
   }
 };
 
-// What a path leads to.
+// Describes the file or folder that a path leads to.
 struct FileInfo {
   enum class Kind { kFile, kFolder, kOther };  // kOther: a pipe, a socket or a device
   Kind kind = Kind::kFile;

@@ -65,7 +65,7 @@ class LineFormat {
   const std::vector<std::string> missing_;  // csv.missing
 };
 
-// A format whose lines all `Parser` reads, with the columns that the job uses: no file has a header.
+// A format whose lines `Parser` reads, with the columns that the job uses. No file has a header.
 template <typename Parser>
 class UniformLineFormat final : public LineFormat {
  public:
