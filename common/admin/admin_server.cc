@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/admin/bounded_http_server.h"
+#include "common/admin/metric_series.h"
 #include "common/admin/status_json.h"
 #include "common/base/mutex.h"
 #include "common/base/printable.h"
@@ -51,12 +52,8 @@ absl::Status CheckLocalHost(const std::string& header) {
 
 using Counters = prometheus::Family<prometheus::Counter>;
 
-Counters* NewAuditCounters(const AuditLog& log, const char* what, const char* help,
-                           prometheus::Registry* registry) {
-  return &prometheus::BuildCounter()
-              .Name(absl::StrCat("sluice_", log.role(), "_", what, "_total"))
-              .Help(help)
-              .Register(*registry);
+Counters* NewAuditCounters(const AuditLog& log, const char* what, prometheus::Registry* registry) {
+  return &CounterFamily(absl::StrCat("sluice_", log.role(), "_", what, "_total"), registry);
 }
 
 void RaiseTo(uint64_t value, prometheus::Counter* counter) {
@@ -89,15 +86,9 @@ class AuditMetrics {
 
 AuditMetrics::AuditMetrics(AuditLog* log, prometheus::Registry* registry)
     : log_(log),
-      refusals_(NewAuditCounters(*log, "refusals", "Refused calls, page requests and handshakes",
-                                 registry)),
-      actions_(log->role() == "scheduler"
-                   ? NewAuditCounters(*log, "actions",
-                                      "Orders of operators, whatever their outcome", registry)
-                   : nullptr),
-      lost_lines_(&NewAuditCounters(*log, "audit_lines_lost",
-                                    "Lines of the audit log that could not be written", registry)
-                       ->Add({})) {}
+      refusals_(NewAuditCounters(*log, "refusals", registry)),
+      actions_(log->role() == "scheduler" ? NewAuditCounters(*log, "actions", registry) : nullptr),
+      lost_lines_(&NewAuditCounters(*log, "audit_lines_lost", registry)->Add({})) {}
 
 void AuditMetrics::Update() {
   const AuditLog::Counts counts = log_->counts();
@@ -120,19 +111,14 @@ class AdminServer::Impl {
     if (options_.audit != nullptr && options_.registry != nullptr)
       audit_metrics_ = std::make_unique<AuditMetrics>(options_.audit, options_.registry.get());
     if (options_.registry != nullptr && !options_.version.empty()) {
-      prometheus::BuildGauge()
-          .Name("sluice_build_info")
-          .Help("1; the labels say which build runs")
-          .Register(*options_.registry)
+      GaugeFamily("sluice_build_info", options_.registry.get())
           .Add({{"version", options_.version}})
           .Set(1);
     }
     if (tls_ != nullptr && options_.audit != nullptr && options_.registry != nullptr) {
       auto& ends =
-          prometheus::BuildGauge()
-              .Name(absl::StrCat("sluice_", options_.audit->role(), "_certificate_end_seconds"))
-              .Help("When the certificate in use ends, since the Unix epoch")
-              .Register(*options_.registry);
+          GaugeFamily(absl::StrCat("sluice_", options_.audit->role(), "_certificate_end_seconds"),
+                      options_.registry.get());
       admin_end_ = &ends.Add({{"use", "admin"}});
       grpc_end_ = &ends.Add({{"use", "grpc"}});
       SetCertificateEnds();
@@ -179,6 +165,9 @@ class AdminServer::Impl {
     BoundedHttpServer::Access access;
     access.tls = tls_.get();
     access.admit = [this](const httplib::Request& request) { return Admit(request); };
+    access.answer = [this](const httplib::Request& request, httplib::Response* response) {
+      return AnswerOwnPage(request, response);
+    };
     access.on_refused = [this](const HttpRefusal& refusal) {
       refusals_.Refused(refusal.caller, refusal.method, refusal.reason, refusal.why);
     };
@@ -192,19 +181,20 @@ class AdminServer::Impl {
 
   absl::Status Admit(const httplib::Request& request) {
     const absl::StatusOr<PeerIdentity> peer = PeerOfRequest(request);
+    // Refusals are counted by page, so it must not hold the name of a job.
+    const std::string page = PageOf(request.path);
     if (tls_ == nullptr && AllLoopback({*ParseAddress(options_.bind)})) {
       const absl::Status local = CheckLocalHost(request.get_header_value("Host"));
       if (!local.ok()) {
         refusals_.Refused(CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)),
-                          request.path, RefusalReason::kInvalid, std::string(local.message()));
+                          page, RefusalReason::kInvalid, std::string(local.message()));
         return local;
       }
     }
-    absl::Status allowed = CheckPageAccess(peer, request.path);
+    absl::Status allowed = CheckPageAccess(peer, page);
     if (!allowed.ok()) {
       refusals_.Refused(CallerOf(peer, CallerAddress(request.remote_addr, request.remote_port)),
-                        request.path,
-                        peer.ok() ? RefusalReason::kRole : RefusalReason::kCertificate,
+                        page, peer.ok() ? RefusalReason::kRole : RefusalReason::kCertificate,
                         std::string(allowed.message()));
     }
     return allowed;
@@ -238,6 +228,26 @@ class AdminServer::Impl {
       for (const char* page : kPages) pages += absl::StrCat(page, "\n");
       WriteText(pages, request, &response);
     });
+  }
+
+  bool AnswerOwnPage(const httplib::Request& request, httplib::Response* response) const {
+    if (!options_.page) return false;
+    const PageQuery query = {
+        request.path, [&request](const char* name) { return request.get_param_value(name); }};
+    std::optional<Page> page = options_.page(query);
+    if (!page.has_value()) return false;
+    response->status = page->status;
+    response->set_content(std::move(page->body), page->type);
+    // A name or a log line that looks like markup must not run, and no other site may frame this.
+    response->set_header("Content-Security-Policy",
+                         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+                         "connect-src 'self'; base-uri 'none'; form-action 'none'; "
+                         "frame-ancestors 'none'");
+    response->set_header("X-Content-Type-Options", "nosniff");
+    response->set_header("Referrer-Policy", "no-referrer");
+    response->set_header("Cross-Origin-Resource-Policy", "same-origin");
+    response->set_header("Cache-Control", "no-store");
+    return true;
   }
 
   void SetCertificateEnds() {

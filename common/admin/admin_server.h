@@ -11,6 +11,9 @@
 //   GET /statusz        plain text for people
 //   GET /api/v1/status  the status message as JSON
 //
+// A daemon may serve more pages (Options::page): the scheduler its dashboard. They may load and
+// run nothing but what comes from this server.
+//
 // With TLS and an audit log, sluice_<role>_certificate_end_seconds{use} is the time at which the
 // certificate ends that new connections see, since the Unix epoch; `use` is "admin" or "grpc".
 //
@@ -28,6 +31,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -48,6 +52,16 @@ namespace sluice {
 
 class AdminServer {
  public:
+  struct Page {
+    std::string body;
+    std::string type = "application/json";
+    int status = 200;
+  };
+  struct PageQuery {
+    std::string path;  // decoded
+    // Returns the value of a parameter; "" without it.
+    std::function<std::string(const char* name)> parameter;
+  };
   struct Options {
     std::string bind = "127.0.0.1:0";  // port 0 picks a free one
     TlsFiles tls;  // none: plain HTTP, and whoever may connect may read every page
@@ -67,6 +81,9 @@ class AdminServer {
     std::function<std::string()> status_text;
     // Returns the message of /api/v1/status. May be empty.
     std::function<std::unique_ptr<google::protobuf::Message>()> status;
+    // Returns a page of the daemon's own; none: this server answers. Its path needs a rule
+    // (PageRules). May be empty.
+    std::function<std::optional<Page>(const PageQuery& query)> page;
     // The label of sluice_build_info. Empty: there is no such metric.
     std::string version;
     // The metrics to serve. Null: none.

@@ -37,6 +37,10 @@ class BoundedHttpServer : public httplib::Server {
     // Whether the request may be made; else it is answered with 403 and the message. With TLS,
     // request.ssl is the session. Empty: every request may.
     std::function<absl::Status(const httplib::Request& request)> admit;
+    // Answers a request that may be made, or returns false: then the handlers are asked. For paths
+    // that hold a name, because the library matches paths with regular expressions, whose depth
+    // grows with the path. Runs on several threads. May be empty.
+    std::function<bool(const httplib::Request& request, httplib::Response* response)> answer;
     // Told of each connection and request that is refused or given up, but not of those that
     // `admit` refuses, nor of clients that send nothing and close: those may be probes of the port.
     // Runs on several threads, and must not wait. May be empty.

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "common/admin/metric_table.h"
+
 namespace sluice {
 
 // `Metric`: prometheus::Gauge or prometheus::Counter.
@@ -66,15 +68,16 @@ class MetricSeries {
 using GaugeSeries = MetricSeries<prometheus::Gauge>;
 using CounterSeries = MetricSeries<prometheus::Counter>;
 
+// The name must be in metrics.inc, which has the help.
 inline prometheus::Family<prometheus::Gauge>& GaugeFamily(const std::string& name,
-                                                          const std::string& help,
                                                           prometheus::Registry* registry) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry);
+  const MetricFacts& facts = FactsOfMetric(name, MetricFacts::kGauge);
+  return prometheus::BuildGauge().Name(name).Help(facts.help).Register(*registry);
 }
 inline prometheus::Family<prometheus::Counter>& CounterFamily(const std::string& name,
-                                                              const std::string& help,
                                                               prometheus::Registry* registry) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
+  const MetricFacts& facts = FactsOfMetric(name, MetricFacts::kCounter);
+  return prometheus::BuildCounter().Name(name).Help(facts.help).Register(*registry);
 }
 
 // Metrics whose series come and go together, such as those of a job.
@@ -83,12 +86,12 @@ class SeriesGroup {
   // `registry` outlives this.
   explicit SeriesGroup(prometheus::Registry* registry) : registry_(registry) {}
 
-  GaugeSeries& Gauge(const char* name, const char* help) {
-    gauges_.push_back(std::make_unique<GaugeSeries>(GaugeFamily(name, help, registry_)));
+  GaugeSeries& Gauge(const char* name) {
+    gauges_.push_back(std::make_unique<GaugeSeries>(GaugeFamily(name, registry_)));
     return *gauges_.back();
   }
-  CounterSeries& Counter(const char* name, const char* help) {
-    counters_.push_back(std::make_unique<CounterSeries>(CounterFamily(name, help, registry_)));
+  CounterSeries& Counter(const char* name) {
+    counters_.push_back(std::make_unique<CounterSeries>(CounterFamily(name, registry_)));
     return *counters_.back();
   }
   // Calls RemoveOthers of all.

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,14 +135,25 @@ class UnfinishedFile : public NewFile {
     return WriteAll(file_.fd(), unfinished_, bytes);
   }
   absl::Status Finish() override {
-    if (::fsync(file_.fd()) != 0) return Error("sync", unfinished_, errno);
-    if (const int error = file_.Close(); error != 0) return Error("close", unfinished_, error);
+    SLUICE_RETURN_IF_ERROR(SyncAndClose());
     if (::rename(unfinished_.c_str(), path_.c_str()) != 0) return Error("rename to", path_, errno);
     finished_ = true;
     return SyncFolder(FolderOf(path_));
   }
+  // As Finish, but ALREADY_EXISTS when the name is taken.
+  absl::Status FinishAsNew() {
+    SLUICE_RETURN_IF_ERROR(SyncAndClose());
+    if (::link(unfinished_.c_str(), path_.c_str()) != 0) return Error("publish", path_, errno);
+    return SyncFolder(FolderOf(path_));  // the destructor removes the other name
+  }
 
  private:
+  absl::Status SyncAndClose() {
+    if (::fsync(file_.fd()) != 0) return Error("sync", unfinished_, errno);
+    const int error = file_.Close();
+    return error == 0 ? absl::OkStatus() : Error("close", unfinished_, error);
+  }
+
   const std::string path_, unfinished_;
   OwnedDescriptor file_;
   absl::Status opened_;
@@ -241,18 +253,7 @@ class RealEnv : public Env {
   }
 
   absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override {
-    constexpr int kTries = 1000;
-    static std::atomic<uint64_t> number{0};  // relaxed: only different numbers matter
-    for (int i = 0;; ++i) {
-      const std::string unfinished =
-          absl::StrCat(path, ".", ::getpid(), ".", number.fetch_add(1, std::memory_order_relaxed),
-                       kUnfinishedSuffix);
-      auto file = std::make_unique<UnfinishedFile>(path, unfinished);
-      if (file->opened().ok()) return file;
-      // A process that had this pid and was killed may have left a file: in a container, each life
-      // of a daemon has the same pid.
-      if (!absl::IsAlreadyExists(file->opened()) || i == kTries) return file->opened();
-    }
+    return StartUnfinished(path);
   }
 
   absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override {
@@ -267,6 +268,22 @@ class RealEnv : public Env {
   absl::Status RenameFile(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) return Error("rename to", to, errno);
     return SyncFolder(FolderOf(to));
+  }
+
+  absl::StatusOr<FileIdentity> Publish(const std::string& path, absl::string_view bytes,
+                                       const std::optional<FileIdentity>& expected) override {
+    SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<UnfinishedFile> file, StartUnfinished(path));
+    SLUICE_RETURN_IF_ERROR(file->Append(bytes));
+    const absl::Status taken =
+        expected ? PutInPlaceOf(*expected, path, file.get()) : file->FinishAsNew();
+    if (absl::IsAborted(taken) || absl::IsAlreadyExists(taken)) {
+      if (ReadFile(path).value_or("") != bytes || !Exists(path)) return taken;
+    } else if (!taken.ok()) {
+      return taken;
+    }
+    const auto found = Look(path);
+    if (!found.ok()) return absl::AbortedError(absl::StrCat(path, " was removed meanwhile"));
+    return found->identity;
   }
 
   absl::Status MakeDirs(const std::string& path) override {
@@ -314,6 +331,39 @@ class RealEnv : public Env {
   absl::Status RemoveFile(const std::string& path) override {
     return ::unlink(path.c_str()) == 0 ? absl::OkStatus() : Error("remove", path, errno);
   }
+
+ private:
+  absl::StatusOr<std::unique_ptr<UnfinishedFile>> StartUnfinished(const std::string& path) {
+    constexpr int kTries = 1000;
+    static std::atomic<uint64_t> number{0};  // relaxed: only different numbers matter
+    for (int i = 0;; ++i) {
+      const std::string unfinished =
+          absl::StrCat(path, ".", ::getpid(), ".", number.fetch_add(1, std::memory_order_relaxed),
+                       kUnfinishedSuffix);
+      auto file = std::make_unique<UnfinishedFile>(path, unfinished);
+      if (file->opened().ok()) return file;
+      // A process that had this pid and was killed may have left a file: in a container, each life
+      // of a daemon has the same pid.
+      if (!absl::IsAlreadyExists(file->opened()) || i == kTries) return file->opened();
+    }
+  }
+
+  // Renames `file` over the version `expected` of the file at `path`. ABORTED: another is there.
+  absl::Status PutInPlaceOf(const FileIdentity& expected, const std::string& path,
+                            UnfinishedFile* file) {
+    const absl::Status other = absl::AbortedError(absl::StrCat(path, " has another version now"));
+    OwnedDescriptor there(path, O_RDONLY);
+    if (there.fd() < 0) return errno == ENOENT ? other : Error("open", path, errno);
+    // Callers who expect this version wait for each other here. The one who comes second finds that
+    // the path leads to another file. File systems without locks do not keep others away.
+    while (::flock(there.fd(), LOCK_EX) != 0 && errno == EINTR) {
+    }
+    SLUICE_ASSIGN_OR_RETURN(const FileInfo held, InfoOf(there.fd()));
+    const auto now = Look(path);
+    if (!now.ok() || !(now->identity == expected) || now->identity.inode != held.identity.inode)
+      return other;
+    return file->Finish();
+  }
 };
 
 }  // namespace
@@ -329,7 +379,12 @@ absl::StatusOr<int> Env::OpenFile(const std::string& path, int flags, uint32_t m
 
 FilePlace Env::PlaceOf(const std::string& path) {
   if (!HasScheme(path)) return FilePlace();
-  return {path.substr(0, path.find(':')), false, false, false};
+  return {path.substr(0, path.find(':')), false, false, false, false};
+}
+
+absl::StatusOr<FileIdentity> Env::Publish(const std::string& path, absl::string_view,
+                                          const std::optional<FileIdentity>&) {
+  return absl::UnimplementedError(absl::StrCat("publish ", path, ": not possible here"));
 }
 
 absl::StatusOr<FileInfo> Env::Look(const std::string& path) {

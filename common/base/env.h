@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,9 +70,10 @@ struct FileMatches {
 // Where files are, and what can be done there.
 struct FilePlace {
   std::string name = "local";  // the scheme of its URLs; "local" for paths without one
-  bool rename = true;          // a file takes its name when it is complete
+  bool rename = true;          // a file takes its name when it is complete; folders exist
   bool lock = true;            // files and folders can be locked
   bool map = true;             // OpenFile gives descriptors, which can be mapped
+  bool write = true;           // files can be written and removed, and Publish decides races
 };
 
 class Env {
@@ -118,7 +120,19 @@ class Env {
   // if the machine crashes afterwards.
   virtual absl::Status RenameFile(const std::string& from, const std::string& to) = 0;
 
-  // Makes the folder and its missing parents. Syncs each into the folder around it, also those that
+  // Makes the small file hold `bytes` if what is there now is still `expected` (none: no file), and
+  // returns its new identity. Atomic, also between hosts: of several callers who expect the same,
+  // one succeeds. When the file already holds exactly `bytes`, that is success, too: the reply to
+  // an earlier try may have been lost. So writers who must not take each other's success for their
+  // own put something of their own into the bytes. Errors: ALREADY_EXISTS when no file was expected
+  // and there is one; ABORTED when another version is there, or none. This base class refuses
+  // (UNIMPLEMENTED).
+  virtual absl::StatusOr<FileIdentity> Publish(const std::string& path, absl::string_view bytes,
+                                               const std::optional<FileIdentity>& expected);
+
+  // Makes the folder and its missing parents. On a place without folders (FilePlace::rename is
+  // false) the names of files alone make them: this and RemoveDir do nothing, MakeNewDir and
+  // RenameFile refuse. Syncs each into the folder around it, also those that
   // exist: the process that made them may have been killed before its sync. OK when the folder
   // exists.
   virtual absl::Status MakeDirs(const std::string& path) = 0;

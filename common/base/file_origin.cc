@@ -35,8 +35,9 @@ bool IsEvents(absl::string_view head) {
 }
 
 bool IsManifest(absl::string_view text) {
-  return absl::StartsWith(text, "version: ") && (absl::StrContains(text, "\nmodel_digest: \"") ||
-                                                 absl::StrContains(text, "\ncheckpoint {\n"));
+  return absl::StartsWith(text, "version: ") &&
+         (absl::StrContains(text, "\nmodel_digest: \"") ||
+          absl::StrContains(text, "\ncheckpoint {\n") || absl::StrContains(text, "\nexport {\n"));
 }
 
 std::string End(Env* env, const std::string& path, uint64_t size, uint64_t bytes) {
@@ -65,8 +66,12 @@ bool IsOwnFile(Env* env, const std::string& path, FileKind kind) {
       return absl::StartsWith(head, kOwnEndpointsLine);
     case FileKind::kResult:
       return *size <= kMostTextBytes && IsResult(End(env, path, *size, *size));
+    case FileKind::kCurves:
+      return absl::StartsWith(head, kOwnCurvesStart);
     case FileKind::kEvents:
       return IsEvents(head);
+    case FileKind::kReport:
+      return absl::StartsWith(head, kOwnReportStart);
     case FileKind::kTrace:
       return absl::StartsWith(head, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [") &&
              absl::EndsWith(End(env, path, *size, kHeadBytes), kOwnTraceEnd);

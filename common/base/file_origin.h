@@ -19,18 +19,22 @@ enum class FileKind {
   kClusterConfig,  // cluster.textproto of a local cluster: its first line is kOwnClusterLine
   kEndpoints,      // endpoints.log: its first line is kOwnEndpointsLine
   kResult,         // result.json: an object with the members of ResultJson
+  kCurves,         // curves.jsonl: begins with kOwnCurvesStart
   kEvents,         // TensorBoard events whose first record is EventFile's
+  kReport,         // a page of sluice report: begins with kOwnReportStart
   kTrace,          // a trace whose otherData names Sluice as its producer
   kShard,          // a shard file that begins with its magic
   kGeoState,       // the file of a Geo rank in a checkpoint: begins with kOwnGeoStateMagic
   kManifest,       // the MANIFEST of a model or a checkpoint: begins with its version, and has a
-                   // digest or a CheckpointState
+                   // digest, a CheckpointState or ExportFacts
 };
 
 inline constexpr char kOwnConfigLine[] =
     "# Effective configuration, written by Sluice, which replaces this file.\n";
 inline constexpr char kOwnClusterLine[] =
     "# Configuration of a local cluster, written by Sluice, which replaces this file.\n";
+inline constexpr char kOwnCurvesStart[] = "{\"sluice_curves\": ";
+inline constexpr char kOwnReportStart[] = "<!doctype html>\n<!-- Made by sluice report -->\n";
 inline constexpr char kOwnEndpointsLine[] = "# role rank address pid admin_address\n";
 // See worker/step/geo_state_file.h.
 inline constexpr char kOwnGeoStateMagic[] = "SLGEOST1";

@@ -3,9 +3,19 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
+namespace {
+
+std::string OfMistypedUrl(absl::string_view path) {
+  const size_t end = path.find(":/");
+  return absl::StrCat("is a URL with one slash; write ", path.substr(0, end), "://",
+                      path.substr(end + 2), ", or ./", path, " for a folder of this name");
+}
+
+}  // namespace
 
 bool HasScheme(absl::string_view path) {
   const size_t end = path.find("://");
@@ -14,6 +24,13 @@ bool HasScheme(absl::string_view path) {
   return std::all_of(path.begin(), path.begin() + end, [](char c) {
     return absl::ascii_isalnum(c) || c == '+' || c == '-' || c == '.';
   });
+}
+
+bool IsMistypedUrl(absl::string_view path) {
+  for (const absl::string_view scheme : {"s3:/", "http:/", "https:/"}) {
+    if (absl::StartsWith(path, scheme) && !HasScheme(path)) return true;
+  }
+  return false;
 }
 
 std::string SchemeProblem(absl::string_view path) {
@@ -27,10 +44,24 @@ std::string SchemeProblem(absl::string_view path) {
   return absl::StrCat("is a URL, and ", scheme,
                       ":// is not supported here: files and folders are "
                       "those of this host and of mounted file systems (such as NFS), and only data "
-                      "files are also read from s3://, https:// and http://; give a path");
+                      "files and outputs of jobs may also be on a store (s3://), and data files on "
+                      "a web server; give a path");
+}
+
+std::string OutputUrlProblem(absl::string_view path) {
+  if (IsMistypedUrl(path)) return OfMistypedUrl(path);
+  if (!HasScheme(path)) return "";
+  const absl::string_view scheme = path.substr(0, path.find(':'));
+  if (scheme == "s3") return "";
+  if (scheme == "http" || scheme == "https") {
+    return absl::StrCat("is a URL, and web servers are only read, for data; give a path, or ",
+                        "s3://BUCKET/FOLDER of a store");
+  }
+  return DataUrlProblem(path);
 }
 
 std::string DataUrlProblem(absl::string_view path) {
+  if (IsMistypedUrl(path)) return OfMistypedUrl(path);
   if (!HasScheme(path)) return "";
   const absl::string_view scheme = path.substr(0, path.find(':'));
   const absl::string_view rest = path.substr(scheme.size() + 3);

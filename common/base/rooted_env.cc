@@ -149,11 +149,12 @@ absl::StatusOr<std::unique_ptr<RootedEnv>> RootedEnv::Create(Env* base, const Ro
           absl::StrCat(flag, ": '", path, "' ", why, "; give the absolute path of a folder"));
     };
     if (HasScheme(path)) {
-      const std::string problem = writable ? SchemeProblem(path) : DataUrlProblem(path);
+      const std::string problem = writable ? OutputUrlProblem(path) : DataUrlProblem(path);
       if (!problem.empty()) return refuse(problem);
       std::string root = path;
       while (absl::EndsWith(root, "/")) root.pop_back();
       if (root.size() <= root.find("://") + 2) return refuse("names no bucket or host");
+      if (writable) env->url_output_roots_.push_back(root);
       env->url_roots_.push_back(std::move(root));
       return absl::OkStatus();
     }
@@ -170,6 +171,7 @@ absl::StatusOr<std::unique_ptr<RootedEnv>> RootedEnv::Create(Env* base, const Ro
     SLUICE_RETURN_IF_ERROR(add(path, "--output_root", true));
   for (const std::string& path : roots.data)
     SLUICE_RETURN_IF_ERROR(add(path, "--data_root", false));
+  if (env->roots_.empty()) return env;  // all are URLs
   const RootedDescriptor probe(OpenBeneath(env->roots_[0].fd, ".", O_PATH, 0));
   if (probe.get() < 0) {
     return absl::UnimplementedError(absl::StrCat(
@@ -194,17 +196,23 @@ std::string RootedEnv::Absolute(const std::string& path) const {
                                                        : absl::StrCat(working_folder_, "/", path));
 }
 
-absl::Status RootedEnv::CheckUrl(const std::string& url) const {
+absl::Status RootedEnv::CheckUrl(const std::string& url, Use use) const {
   if (!absl::StartsWith(url, "s3://") && absl::StrContains(url, '#'))
-    return Refuse("a '#' may hide where it ends; it is not below", Use::kRead);
-  if (IsBelowUrlRoot(url, url_roots_)) return absl::OkStatus();
+    return Refuse("a '#' may hide where it ends; it is not below", use);
+  if (IsBelowUrlRoot(url, use == Use::kRead ? url_roots_ : url_output_roots_))
+    return absl::OkStatus();
   return Refuse(MayLeadOut(url) ? "'.', '..' or an encoded '/' may lead out of" : "it is not below",
-                Use::kRead);
+                use);
+}
+
+absl::Status RootedEnv::CheckUrl(absl::string_view operation, const std::string& url,
+                                 Use use) const {
+  const absl::Status below = CheckUrl(url, use);
+  return below.ok() ? below : OfOperation(operation, url, below);
 }
 
 absl::Status RootedEnv::Refuse(const std::string& why, Use use) const {
-  std::vector<std::string> names;
-  if (use == Use::kRead) names = url_roots_;
+  std::vector<std::string> names = use == Use::kRead ? url_roots_ : url_output_roots_;
   for (const Root& root : roots_) {
     if (root.writable || use == Use::kRead) names.push_back(root.given.empty() ? "/" : root.given);
   }
@@ -258,44 +266,63 @@ FilePlace RootedEnv::PlaceOf(const std::string& path) { return base_->PlaceOf(pa
 
 absl::StatusOr<FileInfo> RootedEnv::Look(const std::string& path) {
   if (!HasScheme(path)) return Env::Look(path);
-  SLUICE_RETURN_IF_ERROR(CheckUrl(path));
+  SLUICE_RETURN_IF_ERROR(CheckUrl(path, Use::kRead));
   return base_->Look(path);
 }
 
 absl::StatusOr<std::unique_ptr<FileReader>> RootedEnv::NewReader(const std::string& path) {
   if (!HasScheme(path)) return Env::NewReader(path);
-  SLUICE_RETURN_IF_ERROR(CheckUrl(path));
+  SLUICE_RETURN_IF_ERROR(CheckUrl(path, Use::kRead));
   return base_->NewReader(path);
 }
 
 absl::StatusOr<FileMatches> RootedEnv::Match(const std::string& pattern, size_t most_names) {
   if (!HasScheme(pattern)) return Env::Match(pattern, most_names);
-  SLUICE_RETURN_IF_ERROR(CheckUrl(pattern));
+  SLUICE_RETURN_IF_ERROR(CheckUrl(pattern, Use::kRead));
   return base_->Match(pattern, most_names);
 }
 
 absl::StatusOr<std::string> RootedEnv::ReadFile(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("read", path, Use::kRead));
+    return base_->ReadFile(path);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, Find("read", path));
   return place.Named(base_->ReadFile(place.path));
 }
 
 absl::StatusOr<std::string> RootedEnv::ReadRange(const std::string& path, uint64_t offset,
                                                  uint64_t n) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("open", path, Use::kRead));
+    return base_->ReadRange(path, offset, n);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, Find("open", path));
   return place.Named(base_->ReadRange(place.path, offset, n));
 }
 
 absl::StatusOr<uint64_t> RootedEnv::FileSize(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("stat", path, Use::kRead));
+    return base_->FileSize(path);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, Find("stat", path));
   return place.Named(base_->FileSize(place.path));
 }
 
 absl::StatusOr<std::vector<std::string>> RootedEnv::List(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("list", path, Use::kRead));
+    return base_->List(path);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, Find("list", path));
   return place.Named(base_->List(place.path));
 }
 
-bool RootedEnv::Exists(const std::string& path) { return Find("find", path).ok(); }
+bool RootedEnv::Exists(const std::string& path) {
+  if (HasScheme(path)) return CheckUrl(path, Use::kRead).ok() && base_->Exists(path);
+  return Find("find", path).ok();
+}
 
 absl::StatusOr<int> RootedEnv::OpenFile(const std::string& path, int flags, uint32_t mode) {
   const bool changes = (flags & O_PATH) == 0 &&
@@ -305,11 +332,19 @@ absl::StatusOr<int> RootedEnv::OpenFile(const std::string& path, int flags, uint
 
 absl::Status RootedEnv::WriteFile(const std::string& path,
                                   absl::Span<const absl::string_view> pieces) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("create", path, Use::kWrite));
+    return base_->WriteFile(path, pieces);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, FindName("create", path));
   return place.Named(base_->WriteFile(place.path, pieces));
 }
 
 absl::StatusOr<std::unique_ptr<NewFile>> RootedEnv::StartFile(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("create", path, Use::kWrite));
+    return base_->StartFile(path);
+  }
   SLUICE_ASSIGN_OR_RETURN(Place place, FindName("create", path));
   auto file = base_->StartFile(place.path);
   if (!file.ok()) return place.Named(file.status());
@@ -322,12 +357,26 @@ absl::Status RootedEnv::RenameFile(const std::string& from, const std::string& t
   return new_place.Named(old_place.Named(base_->RenameFile(old_place.path, new_place.path)));
 }
 
+absl::StatusOr<FileIdentity> RootedEnv::Publish(const std::string& path, absl::string_view bytes,
+                                                const std::optional<FileIdentity>& expected) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("publish", path, Use::kWrite));
+    return base_->Publish(path, bytes, expected);
+  }
+  SLUICE_ASSIGN_OR_RETURN(const Place place, FindName("publish", path));
+  return place.Named(base_->Publish(place.path, bytes, expected));
+}
+
 absl::Status RootedEnv::MakeNewDir(const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(const Place place, FindName("make folder", path));
   return place.Named(base_->MakeNewDir(place.path));
 }
 
 absl::Status RootedEnv::MakeDirs(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("make folder", path, Use::kWrite));
+    return base_->MakeDirs(path);
+  }
   const std::string absolute = Absolute(path);
   // From the root on: its own parents are none of ours.
   for (const Root& root : roots_) {
@@ -361,11 +410,19 @@ absl::Status RootedEnv::MakeDirs(const std::string& path) {
 }
 
 absl::Status RootedEnv::RemoveDir(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("remove folder", path, Use::kWrite));
+    return base_->RemoveDir(path);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, FindName("remove folder", path));
   return place.Named(base_->RemoveDir(place.path));
 }
 
 absl::Status RootedEnv::RemoveFile(const std::string& path) {
+  if (HasScheme(path)) {
+    SLUICE_RETURN_IF_ERROR(CheckUrl("remove", path, Use::kWrite));
+    return base_->RemoveFile(path);
+  }
   SLUICE_ASSIGN_OR_RETURN(const Place place, FindName("remove", path));
   return place.Named(base_->RemoveFile(place.path));
 }

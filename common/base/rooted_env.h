@@ -5,8 +5,8 @@
 // opens, so a link that is swapped in meanwhile leads nowhere else. A change acts on a name in a
 // folder that was opened this way, and follows no link under that name.
 //
-// A data root may also be a URL, below which `base` reads files of a place (common/places). Then
-// URLs elsewhere are refused; without such a root all URLs are. Nothing is written to URLs.
+// A root may also be a URL, below which `base` reads, and below an output root also writes, files
+// of a place (common/places). Then URLs elsewhere are refused; without such a root all URLs are.
 //
 // Errors: PERMISSION_DENIED names the path, the roots and their flags. Other errors are those of
 // `base`. Exists is false for a path that is refused.
@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ class RootedEnv : public Env {
     std::vector<std::string> output;  // for reading and writing (--output_root)
   };
 
-  // The data roots that are URLs, without slashes at their ends.
+  // The roots that are URLs, without slashes at their ends.
   const std::vector<std::string>& url_roots() const { return url_roots_; }
 
   // `base` outlives the Env and has the files of the machine, since it is given paths in
@@ -53,6 +54,8 @@ class RootedEnv : public Env {
                          absl::Span<const absl::string_view> pieces) override;
   absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override;
   absl::Status RenameFile(const std::string& from, const std::string& to) override;
+  absl::StatusOr<FileIdentity> Publish(const std::string& path, absl::string_view bytes,
+                                       const std::optional<FileIdentity>& expected) override;
   absl::Status MakeDirs(const std::string& path) override;
   absl::Status MakeNewDir(const std::string& path) override;
   absl::Status RemoveDir(const std::string& path) override;
@@ -71,7 +74,9 @@ class RootedEnv : public Env {
 
   std::string Absolute(const std::string& path) const;
   // PERMISSION_DENIED: the URL is not below a root that is one.
-  absl::Status CheckUrl(const std::string& url) const;
+  absl::Status CheckUrl(const std::string& url, Use use) const;
+  // The same, naming the operation and the URL.
+  absl::Status CheckUrl(absl::string_view operation, const std::string& url, Use use) const;
   absl::Status Refuse(const std::string& why, Use use) const;
   // Opens what the path leads to. Messages are the reason alone.
   absl::StatusOr<int> Open(const std::string& path, Use use, int flags, uint32_t mode) const;
@@ -84,7 +89,8 @@ class RootedEnv : public Env {
   const std::string working_folder_;  // relative paths begin here
   // Constant after Create:
   std::vector<Root> roots_;
-  std::vector<std::string> url_roots_;  // without slashes at their ends
+  // Without slashes at their ends; the latter are some of the former.
+  std::vector<std::string> url_roots_, url_output_roots_;
 };
 
 }  // namespace sluice

@@ -55,14 +55,15 @@ bool IsBelowUrlRoot(const std::string& url, const std::vector<std::string>& root
 }
 
 void ConfineRedirects(std::vector<std::string> roots) {
-  MutexLock lock(&Redirects().mutex);
-  Redirects().roots = std::move(roots);
+  auto& redirects = Redirects();
+  MutexLock lock(&redirects.mutex);
+  redirects.roots = std::move(roots);
 }
 
 bool RedirectIsAllowed(const std::string& url) {
-  MutexLock lock(&Redirects().mutex);
-  const auto& roots = Redirects().roots;
-  return !roots.has_value() || IsBelowUrlRoot(url, *roots);
+  auto& redirects = Redirects();
+  MutexLock lock(&redirects.mutex);
+  return !redirects.roots.has_value() || IsBelowUrlRoot(url, *redirects.roots);
 }
 
 }  // namespace sluice

@@ -116,9 +116,13 @@ void CheckLimits(const LimitsConfig& limits, Problems* problems) {
 void CheckRoots(const SecurityConfig& security, Problems* problems) {
   const auto check = [&](const char* field, const auto& roots) {
     for (int i = 0; i < roots.size(); ++i) {
-      // Data may also be read from below a URL (common/places).
+      // Jobs may also read and write below a URL (common/places).
       const bool of_data = &roots == &security.data_root();
-      if (of_data && HasScheme(roots[i]) && DataUrlProblem(roots[i]).empty()) continue;
+      if (HasScheme(roots[i])) {
+        const std::string why = of_data ? DataUrlProblem(roots[i]) : OutputUrlProblem(roots[i]);
+        if (!why.empty()) problems->Add(field, "[", i, "]: '", roots[i], "' ", why);
+        continue;
+      }
       // A relative path would depend on the folder in which each daemon was started.
       if (roots[i].empty() || roots[i][0] != '/') {
         problems->Add(field, "[", i, "]: '", roots[i],

@@ -1,9 +1,11 @@
 #include "common/config/data_columns.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/config/closest_name.h"
 #include "common/config/data_format.h"
 
@@ -56,13 +58,36 @@ std::vector<std::string> NamedColumns(const DataConfig& data) {
   return FormatOf(data).named_columns(data);
 }
 
+std::vector<std::string> FolderColumns(const DataConfig& data) {
+  std::vector<std::string> names;
+  for (const auto* const patterns : {&data.train_files(), &data.eval_files()}) {
+    for (const std::string& pattern : *patterns) {
+      const std::vector<std::string> folders = absl::StrSplit(pattern, '/');
+      bool varies = false;  // a folder before, or this one, has a wildcard
+      for (size_t i = 0; i + 1 < folders.size(); ++i) {
+        varies = varies || folders[i].find_first_of("*?[{") != std::string::npos;
+        const std::string name = folders[i].substr(0, folders[i].find('='));
+        if (!varies || name.empty() || name.size() == folders[i].size() ||
+            name.find_first_of("*?[{\\%") != std::string::npos ||
+            std::find(names.begin(), names.end(), name) != names.end())
+          continue;
+        names.push_back(name);
+      }
+    }
+  }
+  return names;
+}
+
 std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job) {
   std::vector<ConfigProblem> problems;
   const DataConfig& data = job.data();
   const ColumnSet columns(data);
+  const std::vector<std::string> folders = FolderColumns(data);
   const auto check = [&](const std::string& path, const std::string& name) {
     // Without a list, as with a header line or LIBSVM, only the data knows the columns.
-    if (name.empty() || columns.examples().empty() || columns.Has(name)) return;
+    if (name.empty() || columns.examples().empty() || columns.Has(name) ||
+        std::find(folders.begin(), folders.end(), name) != folders.end())
+      return;
     const uint32_t dim = columns.DimOf(name);
     const std::string why = dim > 1 ? absl::StrCat("is a slot of ", dim, " values, the columns ",
                                                    name, ".0 to ", name, ".", dim - 1)

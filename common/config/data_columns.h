@@ -17,6 +17,10 @@ namespace sluice {
 // dim > 1 stands for NAME.0, NAME.1, ... Other formats: none.
 std::vector<std::string> NamedColumns(const DataConfig& data);
 
+// The columns that folders of the patterns of files name: `day` of data/day=*/part-*.csv. Patterns
+// without the name of a folder, such as data/*/part-*.csv, tell none.
+std::vector<std::string> FolderColumns(const DataConfig& data);
+
 // Finds the columns that the label, the weight or a feature of `job` reads and the data lacks.
 // Finds nothing when the columns are not known here.
 std::vector<ConfigProblem> FindColumnProblems(const JobConfig& job);

@@ -82,7 +82,11 @@ DataFormat DescribeLibffm() {
   format.one_hot =
       "; the columns of LIBFFM are fields and not indices: declare one feature for each field, "
       "such as name: \"{0..38}\"";
-  format.values_of = [](const DataConfig&, const std::string&) { return CellValues::kWeighted; };
+  // Other columns are those of folders.
+  format.values_of = [](const DataConfig&, const std::string& column) {
+    const bool field = column.find_first_not_of("0123456789") == std::string::npos;
+    return field ? CellValues::kWeighted : CellValues::kOne;
+  };
   return format;
 }
 
@@ -113,6 +117,13 @@ DataFormat DescribeSlotValue() {
 DataFormat DescribeJsonLines() {
   DataFormat format = Describe();
   format.absent_labels = format.json = format.names_in_lines = true;
+  format.values_of = [](const DataConfig&, const std::string&) { return CellValues::kAny; };
+  return format;
+}
+
+DataFormat DescribeParquet() {
+  DataFormat format = Describe();
+  format.absent_labels = format.rows = true;
   format.values_of = [](const DataConfig&, const std::string&) { return CellValues::kAny; };
   return format;
 }

@@ -33,6 +33,7 @@ struct DataFormat {
   bool weighted_labels = false;  // a label may have a weight without data.weight_column
   bool absent_labels = false;    // csv.missing holds for the label too
   bool json = false;             // lines are JSON
+  bool rows = false;             // files are no text, and positions in them are rows
   bool names_in_lines =
       false;  // each line names its columns, and may leave out those without a value
   // A line that does not fit the columns may be a header; says what to do with it. Empty: no file

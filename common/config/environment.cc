@@ -81,9 +81,11 @@ const std::vector<Variable>& Variables() {
   return *variables;
 }
 
-// Variables for the tests alone. Programs that a test starts inherit and ignore them.
-constexpr const char* kOfTests[] = {"BIN_DIR",      "FAULT_SEED", "SIMULATED_BIN_DIR",
-                                    "TEST_BIN_DIR", "TIME_SCALE", "TORCH_PYTHON"};
+// Variables for the tests alone. Programs that a test starts inherit them, and ignore all but ARROW
+// (common/arrow/arrow_library.h).
+constexpr const char* kOfTests[] = {
+    "ARROW",        "BIN_DIR",    "FAULT_SEED",  "SIMULATED_BIN_DIR",
+    "TEST_BIN_DIR", "TIME_SCALE", "TORCH_PYTHON"};
 
 // Programs that do not read a variable but have a flag of the same name.
 struct FlagInstead {

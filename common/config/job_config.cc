@@ -1,5 +1,6 @@
 #include "common/config/job_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "common/config/data_day.h"
 #include "common/config/data_format.h"
 #include "common/config/feature_patterns.h"
 #include "common/config/job_validation.h"
@@ -28,8 +30,13 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string AbsolutePath(const std::string& path, const std::string& base_dir) {
-  // A URL stays one, so that the validation can refuse it by name.
-  if (path.empty() || path[0] == '/' || HasScheme(path)) return path;
+  // A URL stays one; the validation refuses those of no place. Folders are compared as text.
+  if (HasScheme(path)) {
+    const size_t last = path.find_last_not_of('/');
+    return path.substr(0, std::max(last + 1, path.find("://") + 3));
+  }
+  // The validation refuses a mistyped URL, and names it as it was written.
+  if (path.empty() || path[0] == '/' || IsMistypedUrl(path)) return path;
   std::error_code error;
   const fs::path base = base_dir.empty() ? fs::current_path(error) : fs::absolute(base_dir, error);
   return (base / path).lexically_normal().string();
@@ -154,6 +161,8 @@ JobConfig FillDefaults(JobConfig job, const std::string& base_dir, const ModelRu
   if (!job.has_worker_num()) job.set_worker_num(1);
   ResolvePaths(base_dir, &job);
   FillData(job.mutable_data());
+  if (job.data().day().empty() && NeedsDataDay(job))
+    job.mutable_data()->set_day(DayInPaths(job.data()));
   for (Feature& feature : *job.mutable_features()) FillFeature(&feature);
   rules.FillDefaults(&job);
   const ModelParts parts = rules.PartsOf(job);
@@ -263,6 +272,8 @@ void ResolvePaths(const std::string& base_dir, JobConfig* job) {
   // Reading the field through mutable_checkpoint() would set the message.
   if (!job->checkpoint().dir().empty())
     job->mutable_checkpoint()->set_dir(AbsolutePath(job->checkpoint().dir(), ""));
+  if (!job->export_().dir().empty())
+    job->mutable_export_()->set_dir(AbsolutePath(job->export_().dir(), ""));
 }
 
 bool CanCheckpoint(const JobConfig& job) {

@@ -13,10 +13,12 @@
 #include "common/config/closest_name.h"
 #include "common/config/csv_options.h"
 #include "common/config/data_columns.h"
+#include "common/config/data_day.h"
 #include "common/config/data_format.h"
 #include "common/config/feature_keys.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/config/output_folder.h"
 #include "common/config/own_data.h"
 #include "common/optimizer/update_rule.h"
 
@@ -66,10 +68,12 @@ class JobValidator {
     Features();
     AddAll(rules_.FindProblems(job_));
     Tables();
+    Day();
     Optimizers();
     Strategy();
     AddAll(FindTrainProblems(job_));
     Checkpoints();
+    Exports();
     BestModel();
     Recovery();
     // Last: an option without effect matters less than a contradiction.
@@ -127,10 +131,15 @@ class JobValidator {
     }
   }
 
-  // Paths of files and folders. A URL of an output would become a folder of that name.
+  // Paths of files and folders. A URL of no known place would become a folder of that name.
   void Places() {
     const auto check = [this](const std::string& path, const std::string& value) {
-      if (HasScheme(value)) Add(path, absl::StrCat("'", value, "' ", SchemeProblem(value)));
+      if (const std::string problem = OutputUrlProblem(value); !problem.empty())
+        return Add(path, absl::StrCat("'", value, "' ", problem));
+      if (HasScheme(value) && value.find('/', value.find("://") + 3) >= value.size() - 1) {
+        Add(path, absl::StrCat("'", value, "' names no folder in a bucket; write ",
+                               "s3://BUCKET/FOLDER"));
+      }
     };
     const DataConfig& data = job_.data();
     check("output_dir", job_.output_dir());
@@ -138,7 +147,16 @@ class JobValidator {
     check("initial_checkpoint", job_.initial_checkpoint());
     check("trace_file", job_.trace_file());
     check("checkpoint.dir", job_.checkpoint().dir());
-    check("data.cache_dir", data.cache_dir());
+    check("export.dir", job_.export_().dir());
+    // Caches are mapped and locked.
+    if (HasScheme(data.cache_dir())) {
+      Add("data.cache_dir",
+          absl::StrCat("'", data.cache_dir(), "' ", SchemeProblem(data.cache_dir())));
+    }
+    if (IsMistypedUrl(data.cache_dir())) {
+      Add("data.cache_dir",
+          absl::StrCat("'", data.cache_dir(), "' ", OutputUrlProblem(data.cache_dir())));
+    }
     const auto check_data = [this](const std::string& path, const std::string& value) {
       if (const std::string problem = DataUrlProblem(value); !problem.empty())
         Add(path, absl::StrCat("'", value, "' ", problem));
@@ -325,7 +343,9 @@ class JobValidator {
       UpdateAt(path + ".update_at", t);
       // 0 means the default, so that only the upper bound is checked.
       if (t.num_shards() > kMaxShards) Range(path + ".num_shards", t.num_shards(), 1, kMaxShards);
+      AddAll(FindRowPolicyProblems(job_, i));
       Initial(path + ".initializer", t.initializer());
+      if (t.has_expire()) Expire(path + ".expire", t.expire());
       if (t.has_optimizer()) Optimizer(path + ".optimizer", t.optimizer());
       for (int c = 0; c < t.columns_size(); ++c) {
         const std::string column = absl::StrCat(path, ".columns[", c, "]");
@@ -334,6 +354,32 @@ class JobValidator {
           Optimizer(column + ".optimizer", t.columns(c).optimizer());
       }
     }
+  }
+
+  void Expire(const std::string& path, const ExpireConfig& expire) {
+    if (mode_ == Mode::kGeo) {
+      Add(path,
+          "is refused in Geo, where workers keep rows of their own; remove it, or set k_steps to "
+          "0");
+    }
+    if (expire.after_steps() == 0 && expire.after_days() == 0)
+      Add(path, "expires nothing; set after_steps or after_days, or remove it");
+    if (expire.after_days() > 0 && job_.data().day().empty()) {
+      Add(path + ".after_days",
+          "needs the day of the data; set data.day, or name train_files whose paths have one "
+          "day=YYYY-MM-DD");
+    }
+  }
+
+  void Day() {
+    const std::string& day = job_.data().day();
+    if (day.empty()) return;
+    const absl::Status parsed = ParseDataDay(day).status();
+    if (!parsed.ok()) Add("data.day", std::string(parsed.message()));
+    const bool asked = std::any_of(
+        job_.tables().begin(), job_.tables().end(),
+        [](const TableConfig& table) { return table.has_expire() || table.has_evict(); });
+    if (!asked) Add("data.day", "has no effect without a table with expire or evict; remove it");
   }
 
   void UpdateAt(const std::string& path, const TableConfig& table) {
@@ -498,6 +544,46 @@ class JobValidator {
           "SHRINK contradicts recovery.max_losses 0, with which the first loss ends the job; "
           "remove one of them");
     }
+  }
+
+  void Exports() {
+    if (!job_.has_export_()) return;
+    const ExportConfig& e = job_.export_();
+    if (!CanCheckpoint(job_)) {
+      Add("export",
+          job_.evaluate_only()
+              ? "has no effect with evaluate_only, which trains nothing to export; remove "
+                "it"
+              : "contradicts checkpoint.keep 0: an export is made as a checkpoint; remove "
+                "one of them");
+      return;
+    }
+    if (mode_ == Mode::kGeo) {
+      Add("export",
+          "is not possible with Geo, whose pservers do not count the steps of a row; use "
+          "k_steps 0, or sync");
+    }
+    const auto on_workers = [](const TableConfig& table) {
+      return table.update_at() == TableConfig::COLLECTIVE;
+    };
+    if (job_.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE ||
+        std::any_of(job_.tables().begin(), job_.tables().end(), on_workers)) {
+      Add("export",
+          "is not possible with dense tables that the workers keep (COLLECTIVE); use "
+          "PSERVER");
+    }
+    if (!std::isfinite(e.every_s()) || e.every_s() < 0)
+      Add("export.every_s", absl::StrCat(e.every_s(), " is not valid; give seconds above 0"));
+    if (e.every_s() == 0 && e.every_steps() == 0)
+      Add("export", "has no rule; give every_s or every_steps");
+    if (e.every_s() > 0 && e.every_steps() > 0)
+      Add("export.every_steps", "contradicts export.every_s; remove one of them");
+    if (e.has_keep() && e.keep() == 0)
+      Add("export.keep", "0 would keep no base; give at least 1, or remove `export`");
+    if (ExportRoot(job_).empty())
+      Add("export.dir", "is missing, and so is output_dir; give one of them");
+    else if (ExportRoot(job_) == CheckpointRoot(job_))
+      Add("export.dir", "is the folder of the checkpoints; give another one");
   }
 
   void Checkpoints() {

@@ -25,12 +25,14 @@ inline constexpr uint32_t kMaxCommNum = 8;
 // option is a problem.
 std::vector<ConfigProblem> FindProblems(const JobConfig& job, const ModelRules& rules);
 
-// Parts of FindProblems, in train_validation.cc.
+// Parts of FindProblems, in train_validation.cc and row_policy_validation.cc.
 //
 // Problems of strategy.a_sync_configs.hot_row_cache. `parts` come from the job's model.
 // REQUIRES: `job` has this field.
 std::vector<ConfigProblem> FindHotRowCacheProblems(const JobConfig& job, const ModelParts& parts);
 // Problems of train and eval.batch_size.
 std::vector<ConfigProblem> FindTrainProblems(const JobConfig& job);
+// Problems of max_gib, evict and admit of tables[index].
+std::vector<ConfigProblem> FindRowPolicyProblems(const JobConfig& job, int index);
 
 }  // namespace sluice

@@ -55,6 +55,7 @@ std::vector<OutputFile> OutputFilesOf(std::string dir) {
   dir = WithoutSlashes(std::move(dir));
   return {{dir + "/job.textproto", FileKind::kJobConfig},
           {absl::StrCat(dir, "/", kResultFile), FileKind::kResult},
+          {absl::StrCat(dir, "/", kCurvesFile), FileKind::kCurves},
           {absl::StrCat(dir, "/", kModelResultFile), FileKind::kResult},
           {absl::StrCat(dir, "/", kReplacedResultFile), FileKind::kResult},
           {dir + "/model/MANIFEST", FileKind::kManifest, true},
@@ -62,6 +63,14 @@ std::vector<OutputFile> OutputFilesOf(std::string dir) {
 }
 
 std::string ModelFolder(const JobConfig& config) { return config.output_dir() + "/model"; }
+
+std::string ExportRoot(const JobConfig& job) {
+  if (std::string dir = job.export_().dir(); !dir.empty()) {
+    while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+    return dir;
+  }
+  return job.output_dir().empty() ? "" : absl::StrCat(job.output_dir(), "/export");
+}
 
 absl::Status CheckOutputFolder(Env* env, const std::string& dir, bool overwrite) {
   const std::string folder = WithoutSlashes(dir);

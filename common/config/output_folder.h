@@ -21,6 +21,9 @@ inline constexpr char kResultFile[] = "result.json";
 inline constexpr char kModelResultFile[] = "model_result.json";
 inline constexpr char kReplacedResultFile[] = "replaced_result.json";
 
+// The curves of the folder's newest job (scheduler/files/curve_files.h), for sluice report.
+inline constexpr char kCurvesFile[] = "curves.jsonl";
+
 struct OutputFile {
   std::string path;
   FileKind kind;
@@ -32,6 +35,9 @@ std::vector<OutputFile> OutputFilesOf(std::string dir);
 
 // The folder of a job's final model.
 std::string ModelFolder(const JobConfig& config);
+
+// The folder of the job's exports: export.dir, else output_dir/export. Empty: there is none.
+std::string ExportRoot(const JobConfig& job);
 
 // ALREADY_EXISTS, naming the file and the fix, if `dir` is itself the folder of a model, or if one
 // of OutputFilesOf exists and Sluice did not write it. `overwrite` allows the latter only. Files of

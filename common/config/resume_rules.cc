@@ -27,8 +27,8 @@ struct FreeFields {
 std::vector<FreeFields> AllFreeFields() {
   return {
       {JobConfig::descriptor(),
-       {"version", "name", "worker_num", "output_dir", "trace_file", "overwrite", "eval",
-        "checkpoint", "initial_checkpoint", "recovery"}},
+       {"version", "name", "worker_num", "output_dir", "trace_file", "overwrite", "single_writer",
+        "eval", "checkpoint", "initial_checkpoint", "recovery", "export"}},
       // The ranks report the files that they see, which says more than the patterns.
       {DataConfig::descriptor(),
        {"train_files", "eval_files", "max_bad_lines", "cache", "cache_dir", "cache_max_bytes"}},
@@ -39,7 +39,7 @@ std::vector<FreeFields> AllFreeFields() {
       {SyncConfigs::descriptor(),
        {"on_worker_loss", "dense", "engine", "fuse_mb", "fuse_layers", "comm_num"}},
       // A checkpoint is read by any number of shards, and by workers that keep the table.
-      {TableConfig::descriptor(), {"num_shards", "max_rows", "update_at"}},
+      {TableConfig::descriptor(), {"num_shards", "max_rows", "max_gib", "evict", "update_at"}},
   };
 }
 
@@ -63,6 +63,8 @@ bool HasOnlyFreeFields(TableConfig table) {
   table.clear_name();
   table.clear_num_shards();
   table.clear_max_rows();
+  table.clear_max_gib();
+  table.clear_evict();
   table.clear_update_at();
   return table.ByteSizeLong() == 0;
 }
@@ -80,6 +82,8 @@ JobConfig Comparable(JobConfig job, const JobConfig& other) {
   // Each launch of a program offers its initial values in a folder of its own.
   if (StartsFromItsProgram(job) && StartsFromItsProgram(other)) job.clear_initial_model();
   if (job.model().has_program()) job.mutable_model()->mutable_program()->clear_initial_values();
+  // A half life of evict, which is free, brings the day of the data with it.
+  if (other.data().day().empty()) job.mutable_data()->clear_day();
   const auto says_nothing = [&](const TableConfig& table) {
     return HasOnlyFreeFields(table) &&
            std::none_of(other.tables().begin(), other.tables().end(),

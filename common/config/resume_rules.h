@@ -4,7 +4,7 @@
 // must be equal: features, model, tables, optimizers, strategy, seed, batch size, and how examples
 // are ordered. Free to change are the number of workers and of epochs, who keeps the dense
 // tables in sync, evaluation, checkpoints, paths, the checkpoint that a new job would start from,
-// limits, and what only affects speed or messages.
+// limits and what a table does at its limit (evict), and what only affects speed or messages.
 //
 // Thread safety:
 //   pure functions.

@@ -75,7 +75,8 @@ std::string FieldBefore(absl::string_view text, size_t at) {
   if (absl::ConsumeSuffix(&before, "-")) before = absl::StripTrailingAsciiWhitespace(before);
   if (absl::EndsWith(before, ",")) {
     const size_t list = before.rfind('[');
-    if (list == absl::string_view::npos) return "";
+    // A list that has ended before is not the one of this value.
+    if (list == absl::string_view::npos || before.find(']', list) != before.npos) return "";
     before = before.substr(0, list + 1);
   }
   if (absl::ConsumeSuffix(&before, "[")) before = absl::StripTrailingAsciiWhitespace(before);
@@ -109,8 +110,12 @@ std::string ExplainValue(const Descriptor& root, const std::string& message, abs
     if (value == "}") return "this '}' closes nothing; remove it";
   }
   const std::string name = FieldBefore(text, at);
-  if (name.empty() && absl::StartsWith(message, "Expected identifier"))
-    return absl::StrCat("'", value, "' is not the name of a field");
+  if (name.empty() && absl::StartsWith(message, "Expected identifier")) {
+    const bool after_value =
+        absl::EndsWith(absl::StripTrailingAsciiWhitespace(text.substr(0, at)), ",");
+    return absl::StrCat("'", value, "' is not the name of a field",
+                        after_value ? "; write several values in brackets, as in [1, 2]" : "");
+  }
   if (absl::StartsWith(message, "Expected \":\""))
     return absl::StrCat("a ':' is missing after '", name, "'");
   std::set<const Descriptor*> seen;
@@ -149,8 +154,12 @@ std::string Explain(const Descriptor& root, const std::string& message, absl::st
     const Descriptor* type = root.file()->pool()->FindMessageTypeByName(quoted[1]);
     if (type == nullptr) return message;
     const std::vector<std::string> names = FieldNames(*type);
-    return absl::StrCat("unknown field '", quoted[3], "'", DidYouMeanField(*type, quoted[3]), "; ",
-                        type->name(), names.empty() ? " has no fields" : " has the fields ",
+    const bool belongs_outside = type != &root && root.FindFieldByName(quoted[3]) != nullptr;
+    return absl::StrCat("unknown field '", quoted[3], "'", DidYouMeanField(*type, quoted[3]),
+                        belongs_outside ? absl::StrCat("; it is a field of ", root.name(),
+                                                       ": is a '}' missing above?")
+                                        : "",
+                        "; ", type->name(), names.empty() ? " has no fields" : " has the fields ",
                         absl::StrJoin(names, ", "));
   }
   if (absl::StrContains(message, "numeration value") && quoted.size() >= 4) {

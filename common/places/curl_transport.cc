@@ -214,7 +214,11 @@ class CurlTransport::Handle {
       Set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
       Set(CURLOPT_POSTFIELDS, request.body.c_str());
       if (request.method != "POST") Set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
-      add("Expect:");
+      // This version of libcurl would sign the header that is left out.
+      if (!request.signature) add("Expect:");
+      Set(CURLOPT_EXPECT_100_TIMEOUT_MS, 200L);
+    } else if (request.method == "DELETE") {
+      Set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
     }
     for (const std::string& line : request.headers) add(line);
     if (request.signature) {

@@ -19,7 +19,7 @@ struct RequestSignature {
 };
 
 struct HttpRequest {
-  std::string method = "GET";  // GET, HEAD, PUT or POST
+  std::string method = "GET";  // GET, HEAD, PUT, POST or DELETE
   // With its path and query encoded as EncodeUrlPath and EncodeUrlValue do, parameters by name.
   std::string url;
   std::vector<std::string> headers;  // "Name: value"

@@ -12,7 +12,6 @@
 #include "common/base/status_macros.h"
 #include "common/places/curl_transport.h"
 #include "common/places/remote_reader.h"
-#include "common/places/store_files.h"
 #include "common/places/web_files.h"
 
 namespace sluice {
@@ -39,9 +38,20 @@ RetryingTransport::Options Retries(const PlacesEnv::Options& options, PlaceUse* 
   return retries;
 }
 
-absl::Status OnlyRead(const std::string& path) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, " is on a place that is only read; write to a path of this host"));
+absl::Status NotHere(absl::string_view operation, const std::string& path, absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat(operation, " ", path, ": ", why));
+}
+
+absl::Status NotLocal(absl::string_view operation, const std::string& path) {
+  return NotHere(operation, path,
+                 "stores and servers have no such files; give a path of this host");
+}
+
+absl::Status Named(absl::string_view operation, const std::string& path,
+                   const absl::Status& status) {
+  if (status.ok()) return status;
+  const absl::Status error = AsFileError(status);
+  return absl::Status(error.code(), absl::StrCat(operation, " ", path, ": ", error.message()));
 }
 
 }  // namespace
@@ -94,7 +104,9 @@ absl::Status PlacesEnv::MakeStore() {
   to_services_ = std::make_unique<RetryingTransport>(options_.transport, retries);
   of_credentials.transport = to_services_.get();
   credentials_ = std::make_unique<CredentialSource>(std::move(of_credentials));
-  store_ = std::make_unique<StoreFiles>(std::move(address), &to_stores_, credentials_.get());
+  store_ = std::make_unique<StoreFiles>(address, &to_stores_, credentials_.get());
+  writer_ = std::make_unique<StoreWriter>(std::move(address), &to_stores_, credentials_.get(),
+                                          store_.get(), options_.part_bytes);
   return absl::OkStatus();
 }
 
@@ -123,7 +135,7 @@ void PlacesEnv::Forget(const std::string& path) {
 
 FilePlace PlacesEnv::PlaceOf(const std::string& path) {
   if (!HasScheme(path)) return options_.base->PlaceOf(path);
-  return {path.substr(0, path.find(':')), false, false, false};
+  return {path.substr(0, path.find(':')), false, false, false, absl::StartsWith(path, "s3://")};
 }
 
 absl::StatusOr<FileInfo> PlacesEnv::Look(const std::string& path) {
@@ -164,77 +176,130 @@ absl::StatusOr<FileMatches> PlacesEnv::Match(const std::string& pattern, size_t 
 
 absl::StatusOr<std::string> PlacesEnv::ReadFile(const std::string& path) {
   if (!HasScheme(path)) return options_.base->ReadFile(path);
-  return ReadRange(path, 0, kMostFileBytes);
+  constexpr int kTries = 5;  // somebody may replace the file between the requests
+  for (int i = 1;; ++i) {
+    Forget(path);
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t size, FileSize(path));
+    if (size > kMostFileBytes) {
+      return NotHere("read", path,
+                     absl::StrCat("it has ", size, " bytes, and no file that is read as a whole ",
+                                  "has more than ", kMostFileBytes));
+    }
+    auto bytes = ReadRange(path, 0, size);
+    if (!absl::IsFailedPrecondition(bytes.status()) || i == kTries) return bytes;
+  }
 }
 
 absl::StatusOr<std::string> PlacesEnv::ReadRange(const std::string& path, uint64_t offset,
                                                  uint64_t n) {
   if (!HasScheme(path)) return options_.base->ReadRange(path, offset, n);
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<FileReader> reader, NewReader(path));
-  const uint64_t size = reader->info().identity.size;
+  const auto reader = NewReader(path);
+  if (!reader.ok()) return Named("open", path, reader.status());
+  const uint64_t size = (*reader)->info().identity.size;
   std::string bytes(offset >= size ? 0 : std::min(n, size - offset), '\0');
-  reader->ExpectEnd(offset + bytes.size());
+  (*reader)->ExpectEnd(offset + bytes.size());
   for (size_t done = 0; done < bytes.size();) {
-    SLUICE_ASSIGN_OR_RETURN(const size_t got,
-                            reader->ReadAt(offset + done, &bytes[done], bytes.size() - done));
-    done += got;
+    const auto got = (*reader)->ReadAt(offset + done, &bytes[done], bytes.size() - done);
+    if (!got.ok()) return Named("read", path, got.status());
+    done += *got;
   }
   return bytes;
 }
 
 absl::StatusOr<uint64_t> PlacesEnv::FileSize(const std::string& path) {
   if (!HasScheme(path)) return options_.base->FileSize(path);
-  SLUICE_ASSIGN_OR_RETURN(const FileInfo info, Look(path));
-  return info.identity.size;
+  const auto info = Look(path);
+  if (!info.ok()) return Named("stat", path, info.status());
+  return info->identity.size;
 }
 
 bool PlacesEnv::Exists(const std::string& path) {
-  return HasScheme(path) ? Look(path).ok() : options_.base->Exists(path);
+  if (!HasScheme(path)) return options_.base->Exists(path);
+  Forget(path);
+  return Look(path).ok();
+}
+
+absl::StatusOr<PlacesEnv::Store> PlacesEnv::StoreOf(absl::string_view operation,
+                                                    const std::string& path) {
+  const auto files = FilesOf(path);
+  if (!files.ok()) return Named(operation, path, files.status());
+  if (!PlaceOf(path).write) {
+    return NotHere(operation, path,
+                   "web servers are only read; give a path of this host, or s3://BUCKET/KEY");
+  }
+  MutexLock lock(&mutex_);
+  return Store{store_.get(), writer_.get()};
 }
 
 absl::Status PlacesEnv::WriteFile(const std::string& path,
                                   absl::Span<const absl::string_view> pieces) {
-  return HasScheme(path) ? OnlyRead(path) : options_.base->WriteFile(path, pieces);
+  if (!HasScheme(path)) return options_.base->WriteFile(path, pieces);
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> file, StartFile(path));
+  for (const absl::string_view piece : pieces) SLUICE_RETURN_IF_ERROR(file->Append(piece));
+  return file->Finish();
 }
 
 absl::StatusOr<std::unique_ptr<NewFile>> PlacesEnv::StartFile(const std::string& path) {
-  if (HasScheme(path)) return OnlyRead(path);
-  return options_.base->StartFile(path);
+  if (!HasScheme(path)) return options_.base->StartFile(path);
+  SLUICE_ASSIGN_OR_RETURN(const Store store, StoreOf("write", path));
+  auto file = store.writer->Start(path, [this, path] { Forget(path); });
+  if (!file.ok()) return Named("write", path, file.status());
+  return file;
 }
 
 absl::Status PlacesEnv::AppendToFile(const std::string& path, absl::string_view bytes) {
-  return HasScheme(path) ? OnlyRead(path) : options_.base->AppendToFile(path, bytes);
+  if (!HasScheme(path)) return options_.base->AppendToFile(path, bytes);
+  return NotLocal("append to", path);
 }
 
 absl::Status PlacesEnv::RenameFile(const std::string& from, const std::string& to) {
-  if (HasScheme(from)) return OnlyRead(from);
-  return HasScheme(to) ? OnlyRead(to) : options_.base->RenameFile(from, to);
+  if (!HasScheme(from) && !HasScheme(to)) return options_.base->RenameFile(from, to);
+  return NotHere("rename to", to, "stores and servers rename no files");
+}
+
+absl::StatusOr<FileIdentity> PlacesEnv::Publish(const std::string& path, absl::string_view bytes,
+                                                const std::optional<FileIdentity>& expected) {
+  if (!HasScheme(path)) return options_.base->Publish(path, bytes, expected);
+  SLUICE_ASSIGN_OR_RETURN(const Store store, StoreOf("publish", path));
+  Forget(path);
+  auto identity = store.writer->Publish(path, bytes, expected);
+  if (!identity.ok()) return Named("publish", path, identity.status());
+  Remember(path, *identity);
+  return identity;
 }
 
 absl::Status PlacesEnv::MakeDirs(const std::string& path) {
-  return HasScheme(path) ? OnlyRead(path) : options_.base->MakeDirs(path);
+  if (!HasScheme(path)) return options_.base->MakeDirs(path);
+  return StoreOf("make folder", path).status();
 }
 
 absl::Status PlacesEnv::MakeNewDir(const std::string& path) {
-  return HasScheme(path) ? OnlyRead(path) : options_.base->MakeNewDir(path);
+  return HasScheme(path) ? NotLocal("make folder", path) : options_.base->MakeNewDir(path);
 }
 
 absl::Status PlacesEnv::RemoveDir(const std::string& path) {
-  return HasScheme(path) ? OnlyRead(path) : options_.base->RemoveDir(path);
+  return HasScheme(path) ? absl::OkStatus() : options_.base->RemoveDir(path);
 }
 
 absl::StatusOr<std::vector<std::string>> PlacesEnv::List(const std::string& path) {
-  if (HasScheme(path)) return OnlyRead(path);
-  return options_.base->List(path);
+  if (!HasScheme(path)) return options_.base->List(path);
+  SLUICE_ASSIGN_OR_RETURN(const Store store, StoreOf("list", path));
+  auto names = store.files->NamesIn(path);
+  if (!names.ok()) return Named("list", path, names.status());
+  return names;
 }
 
 absl::Status PlacesEnv::RemoveFile(const std::string& path) {
-  return HasScheme(path) ? OnlyRead(path) : options_.base->RemoveFile(path);
+  if (!HasScheme(path)) return options_.base->RemoveFile(path);
+  SLUICE_ASSIGN_OR_RETURN(const Store store, StoreOf("remove", path));
+  Forget(path);
+  return Named("remove", path, store.writer->Remove(path));
 }
 
 absl::StatusOr<int> PlacesEnv::OpenFile(const std::string& path, int flags, uint32_t mode) {
-  if (HasScheme(path)) return OnlyRead(path);
-  return options_.base->OpenFile(path, flags, mode);
+  if (!HasScheme(path)) return options_.base->OpenFile(path, flags, mode);
+  return absl::FailedPreconditionError(
+      "stores and servers have no such files; give a path of this host");
 }
 
 PlacesEnv* AllPlaces() {

@@ -1,15 +1,20 @@
-// An Env whose data files may also lie on stores (s3://) and web servers (https://, http://). The
-// part of a path before "://" chooses the place; all else is `base`.
+// An Env whose files may also lie on stores (s3://) and, to be read, on web servers (https://,
+// http://). The part of a path before "://" chooses the place; all else is `base`.
 //
-// Such files are only read. What is written, listed as a folder, locked or mapped must be local.
+// A store has no folders: names with a slash make them, so MakeDirs and RemoveDir do nothing there.
+// It has no renames either, and Publish stands for them. What grows, is locked or mapped must be
+// local. ReadFile and Exists ask the place each time; the other reads trust what was seen of a file
+// within kVersionHolds, and what this Env has written since.
 //
-// Memory: 128 MiB of file contents at most, and the versions of the files that were looked at.
+// Memory: 128 MiB of file contents at most, the versions of the files that were looked at, and
+// StoreWriter::kPartBytes for each file that is being written.
 //
 // Thread safety: safe from any thread.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/base/clock.h"
@@ -21,6 +26,8 @@
 #include "common/places/range_cache.h"
 #include "common/places/remote_files.h"
 #include "common/places/retrying_transport.h"
+#include "common/places/store_files.h"
+#include "common/places/store_writer.h"
 
 namespace sluice {
 
@@ -34,6 +41,7 @@ class PlacesEnv : public Env {
     int tries = 8;                       // of a request
     std::string no_web;                  // why web servers are not read; "": they are
     RangeCache::Options cache;
+    size_t part_bytes = StoreWriter::kPartBytes;  // of uploads
   };
   // What the pointers lead to outlives this.
   explicit PlacesEnv(Options options);
@@ -63,6 +71,8 @@ class PlacesEnv : public Env {
   absl::StatusOr<std::unique_ptr<NewFile>> StartFile(const std::string& path) override;
   absl::Status AppendToFile(const std::string& path, absl::string_view bytes) override;
   absl::Status RenameFile(const std::string& from, const std::string& to) override;
+  absl::StatusOr<FileIdentity> Publish(const std::string& path, absl::string_view bytes,
+                                       const std::optional<FileIdentity>& expected) override;
   absl::Status MakeDirs(const std::string& path) override;
   absl::Status MakeNewDir(const std::string& path) override;
   absl::Status RemoveDir(const std::string& path) override;
@@ -81,6 +91,12 @@ class PlacesEnv : public Env {
   };
   // The files of the path's place. INVALID_ARGUMENT says why there are none.
   absl::StatusOr<RemoteFiles*> FilesOf(const std::string& path);
+  // What reads and writes the store. Errors name the operation and the path.
+  struct Store {
+    StoreFiles* files;
+    StoreWriter* writer;
+  };
+  absl::StatusOr<Store> StoreOf(absl::string_view operation, const std::string& path);
   absl::Status MakeStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remember(const std::string& path, const FileIdentity& identity);
   void Forget(const std::string& path);
@@ -95,7 +111,8 @@ class PlacesEnv : public Env {
   // Made when the first path leads to a store.
   std::unique_ptr<RetryingTransport> to_services_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<CredentialSource> credentials_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<RemoteFiles> store_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<StoreFiles> store_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<StoreWriter> writer_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mutex_);
   RangeCache cache_;  // destroyed first: its threads use the files
 };

@@ -9,6 +9,8 @@
 namespace sluice {
 namespace {
 
+constexpr size_t kWaitingFetches = 256;  // more are not fetched ahead
+
 // Shares nothing with `status`, so that threads need not agree on who deletes it. The thread
 // sanitizer does not see the count of users in Abseil's library.
 absl::Status OwnCopy(const absl::Status& status) {
@@ -28,22 +30,25 @@ RangeCache::~RangeCache() {
   threads.reset();  // without the lock, which the last fetches take
 }
 
-std::string RangeCache::NameOf(const File& file, uint64_t number) {
-  return absl::StrCat(number, " ", file.identity.size, " ", file.identity.tag, " ", file.path);
+std::string RangeCache::NameOf(const File& file, const FileRange& range) {
+  return absl::StrCat(range.begin, " ", range.bytes, " ", file.identity.size, " ",
+                      file.identity.tag, " ", file.path);
 }
 
-absl::StatusOr<RangeCache::Part> RangeCache::Fetch(const File& file, uint64_t number) {
-  const uint64_t begin = number == kHead ? 0 : number * options_.part_bytes;
-  const size_t n = std::min<uint64_t>(number == kHead ? kHeadBytes : options_.part_bytes,
-                                      file.identity.size - begin);
-  SLUICE_ASSIGN_OR_RETURN(std::string bytes,
-                          file.files->ReadRange(file.path, file.identity, begin, n));
+size_t RangeCache::BytesOf(const File& file, const FileRange& range) {
+  return std::min<uint64_t>(range.bytes, file.identity.size - range.begin);
+}
+
+absl::StatusOr<RangeCache::Part> RangeCache::Fetch(const File& file, const FileRange& range) {
+  SLUICE_ASSIGN_OR_RETURN(
+      std::string bytes,
+      file.files->ReadRange(file.path, file.identity, range.begin, BytesOf(file, range)));
   return std::make_shared<const std::string>(std::move(bytes));
 }
 
 void RangeCache::EndAhead(const std::string& name, Entry* entry) {
   entry->ahead = false;
-  --ahead_;
+  ahead_ -= entry->bytes;
   if (entry->done) entry->used = order_.insert(order_.end(), name);
 }
 
@@ -54,7 +59,7 @@ void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::St
   if (!part.ok()) {
     // Those that wait get the error; the next one asks again.
     entry->error = OwnCopy(part.status());
-    if (entry->ahead) --ahead_;
+    if (entry->ahead) ahead_ -= entry->bytes;
     entry->ahead = false;
     entries_.erase(name);
     return;
@@ -71,8 +76,9 @@ void RangeCache::Finish(const std::string& name, const EntryPtr& entry, absl::St
   }
 }
 
-absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t number, bool* fetched) {
-  const std::string name = NameOf(file, number);
+absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, const FileRange& range,
+                                                 bool* fetched) {
+  const std::string name = NameOf(file, range);
   EntryPtr entry;
   {
     MutexLock lock(&mutex_);
@@ -91,31 +97,33 @@ absl::StatusOr<RangeCache::Part> RangeCache::Get(const File& file, uint64_t numb
     known = entry = std::make_shared<Entry>();
     *fetched = true;
   }
-  absl::StatusOr<Part> part = Fetch(file, number);
+  absl::StatusOr<Part> part = Fetch(file, range);
   Finish(name, entry, part);
   return part;
 }
 
-void RangeCache::Prefetch(const File& file, uint64_t number) {
-  if (number * options_.part_bytes >= file.identity.size) return;
-  std::string name = NameOf(file, number);
+void RangeCache::Prefetch(const File& file, const FileRange& range) {
+  if (range.begin >= file.identity.size) return;
+  std::string name = NameOf(file, range);
   auto entry = std::make_shared<Entry>();
   entry->ahead = true;
+  entry->bytes = BytesOf(file, range);
   MutexLock lock(&mutex_);
   // What is fetched ahead must not push out what is used now.
-  if (ahead_ >= MostAhead()) return;
+  if (ahead_ + entry->bytes > MostAhead()) return;
   if (!entries_.emplace(name, entry).second) return;
-  if (threads_ == nullptr) threads_ = std::make_unique<TaskThreads>(options_.threads, MostAhead());
-  ++ahead_;
-  const bool taken = threads_->Add(
-      [this, file, number, name, entry] { Finish(name, entry, Fetch(file, number)); });
+  if (threads_ == nullptr)
+    threads_ = std::make_unique<TaskThreads>(options_.threads, kWaitingFetches);
+  ahead_ += entry->bytes;
+  const bool taken =
+      threads_->Add([this, file, range, name, entry] { Finish(name, entry, Fetch(file, range)); });
   if (taken) return;
-  --ahead_;
+  ahead_ -= entry->bytes;
   entries_.erase(name);
 }
 
-void RangeCache::GiveUp(const File& file, uint64_t number) {
-  const std::string name = NameOf(file, number);
+void RangeCache::GiveUp(const File& file, const FileRange& range) {
+  const std::string name = NameOf(file, range);
   MutexLock lock(&mutex_);
   const auto found = entries_.find(name);
   if (found != entries_.end() && found->second->ahead) EndAhead(name, found->second.get());
@@ -133,7 +141,7 @@ void RangeCache::RemoveReader() {
 
 uint64_t RangeCache::AheadOfReader() {
   MutexLock lock(&mutex_);
-  return std::max<uint64_t>(1, MostAhead() / std::max<size_t>(1, readers_));
+  return std::max<uint64_t>(1, MostAhead() / options_.part_bytes / std::max<size_t>(1, readers_));
 }
 
 }  // namespace sluice

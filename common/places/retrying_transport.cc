@@ -13,10 +13,10 @@ constexpr absl::Duration kMostAskedPause = absl::Seconds(30);
 // A clock's sleep cannot be ended: a pause is made of short ones.
 constexpr absl::Duration kLongestSleep = absl::Milliseconds(50);
 
-// The place could not answer now.
+// The place could not answer now. 409: another write of the same object is under way.
 bool IsBusy(int status) {
-  return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
-         status == 504;
+  return status == 408 || status == 409 || status == 429 || status == 500 || status == 502 ||
+         status == 503 || status == 504;
 }
 
 }  // namespace
@@ -33,14 +33,16 @@ bool RetryingTransport::Pause(absl::Duration pause) {
 absl::StatusOr<HttpResponse> RetryingTransport::Send(const HttpRequest& request) {
   const absl::Status stopped = absl::CancelledError("the process ends");
   if (stopped_.load(std::memory_order_relaxed)) return stopped;
-  const absl::Time last_begin = options_.clock->Now() + options_.most_time +
-                                options_.most_time_per_byte * request.range_bytes;
+  const absl::Time last_begin =
+      options_.clock->Now() + options_.most_time +
+      options_.most_time_per_byte * (request.range_bytes + request.body.size());
   absl::Duration pause = options_.pause;
   for (int attempt = 1;; ++attempt) {
     const absl::Time begin = options_.clock->Now();
     absl::StatusOr<HttpResponse> answer = base_->Send(request);
     PlaceUse& use = *options_.use;
     use.requests.fetch_add(1, std::memory_order_relaxed);
+    use.bytes_sent.fetch_add(request.body.size(), std::memory_order_relaxed);
     if (attempt > 1) use.retries.fetch_add(1, std::memory_order_relaxed);
     use.nanoseconds.fetch_add(absl::ToInt64Nanoseconds(options_.clock->Now() - begin),
                               std::memory_order_relaxed);

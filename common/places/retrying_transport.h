@@ -1,7 +1,8 @@
 // An HttpTransport that sends a request again when the place was busy or the network failed, and
 // counts what it does.
 //
-// Every request that it is given may be repeated: it reads, or asks for credentials.
+// Every request that it is given may be repeated: it reads, asks for credentials, or writes what
+// may be written twice (store_writer.h).
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -23,8 +24,8 @@ class RetryingTransport : public HttpTransport {
     // Pauses are drawn from [0, pause), which doubles up to most_pause: processes that were refused
     // together do not come back together. What the place asks for (Retry-After) comes on top.
     absl::Duration pause = absl::Milliseconds(200), most_pause = absl::Seconds(10);
-    // No further try begins later than this after the first, and this for each byte of a range: all
-    // tries together are as slow as 20 kB/s at least.
+    // No further try begins later than this after the first, and this for each byte of a range or a
+    // body: all tries together are as slow as 20 kB/s at least.
     absl::Duration most_time = absl::Seconds(60), most_time_per_byte = absl::Microseconds(50);
     std::function<double()> draw;  // from [0, 1)
     Clock* clock = nullptr;

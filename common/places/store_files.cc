@@ -25,13 +25,6 @@ constexpr char kWildcards[] = "*?[";
 // A weak ETag never matches (If-Match), and may stay the same when bytes change.
 bool IsVersion(const std::string& tag) { return !tag.empty() && !absl::StartsWith(tag, "W/"); }
 
-bool IsRegion(const std::string& text) {
-  return !text.empty() && text.size() <= 64 &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return absl::ascii_isalnum(c) || c == '-' || c == '_';
-         });
-}
-
 std::string PathOf(const std::string& bucket, const std::string& key) {
   return absl::StrCat(kScheme, bucket, "/", key);
 }
@@ -77,159 +70,29 @@ bool Matches(const std::string& part, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<StoreAddress> StoreAddressOf(const ReadVariable& variable,
-                                            const std::map<std::string, std::string>& profile) {
-  const auto first = [&](std::initializer_list<const char*> names, const char* setting,
-                         const char* otherwise) -> std::string {
-    for (const char* name : names)
-      if (auto value = variable(name)) return *value;
-    const auto found = profile.find(setting);
-    return found == profile.end() ? otherwise : found->second;
-  };
-  StoreAddress address;
-  address.endpoint = first({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url", "");
-  while (absl::EndsWith(address.endpoint, "/")) address.endpoint.pop_back();
-  address.region = first({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region", "us-east-1");
-  if (!IsRegion(address.region)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("AWS_REGION is '", address.region, "'; a region looks like us-east-1"));
-  }
-  const std::string style = first({"AWS_S3_ADDRESSING_STYLE"}, "", "");
-  if (!style.empty() && style != "auto" && style != "path" && style != "virtual") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("AWS_S3_ADDRESSING_STYLE is '", style, "'; give path or virtual"));
-  }
-  // Without an endpoint the store is Amazon's, which has virtual hosts.
-  address.virtual_hosts = style == "virtual" || (address.endpoint.empty() && style != "path");
-  if (address.endpoint.empty()) return address;
-  const auto parts = ParseWebUrl(address.endpoint);
-  if (!parts.ok() || parts->rest != "/") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("AWS_ENDPOINT_URL must be https://HOST or http://HOST:PORT, without a path: ",
-                     parts.ok() ? "it has a path" : parts.status().message()));
-  }
-  return address;
-}
-
-std::string StoreFiles::UrlOf(const StorePath& path, const std::string& query) const {
-  std::string endpoint = address_.endpoint;
-  if (endpoint.empty()) endpoint = absl::StrCat("https://s3.", address_.region, ".amazonaws.com");
-  // A certificate for *.HOST does not cover names with dots before HOST.
-  const bool hosted = address_.virtual_hosts && !absl::StrContains(path.bucket, '.');
-  std::string url = endpoint;
-  if (hosted) {
-    url.insert(url.find("://") + 3, absl::StrCat(path.bucket, "."));
-  } else {
-    absl::StrAppend(&url, "/", path.bucket);
-  }
-  absl::StrAppend(&url, "/", EncodeUrlPath(path.key));
-  if (!query.empty()) absl::StrAppend(&url, "?", query);
-  return url;
-}
-
-absl::StatusOr<HttpResponse> StoreFiles::Send(HttpRequest request, std::string* source) {
-  for (bool again = false;; again = true) {
-    SLUICE_ASSIGN_OR_RETURN(Credentials by, credentials_->Get());
-    *source = by.source;
-    request.signature.reset();
-    if (!by.anonymous()) {
-      request.signature = RequestSignature{std::move(by.access_key), std::move(by.secret_key),
-                                           std::move(by.session_token), address_.region, "s3"};
-    }
-    absl::StatusOr<HttpResponse> answer = transport_->Send(request);
-    if (!answer.ok()) {
-      return absl::Status(
-          answer.status().code(),
-          absl::StrCat(answer.status().message(),
-                       address_.endpoint.empty()
-                           ? "; AWS_REGION names Amazon's region, AWS_ENDPOINT_URL another store"
-                           : "; AWS_ENDPOINT_URL names the store"));
-    }
-    const std::string code =
-        answer->status == 400 || answer->status == 403 ? ErrorCodeOf(answer->body) : "";
-    const bool ended = code == "ExpiredToken" || code == "ExpiredTokenException" ||
-                       code == "InvalidToken" || code == "TokenRefreshRequired" ||
-                       code == "InvalidAccessKeyId";
-    if (!ended || again) return answer;
-    credentials_->Drop();
-  }
-}
-
-absl::Status StoreFiles::Explain(const StorePath& path, const HttpResponse& answer,
-                                 const std::string& source) const {
-  const std::string code = ErrorCodeOf(answer.body);
-  const std::string where =
-      address_.endpoint.empty() ? absl::StrCat("S3 in ", address_.region) : address_.endpoint;
-  const std::string from = absl::StrCat("; the credentials come from ", source);
-  std::string region = answer.Header("x-amz-bucket-region");
-  if (region.empty()) region = XmlText(answer.body, "Region");
-  if ((answer.status == 301 || answer.status == 307 || answer.status == 400) && IsRegion(region) &&
-      region != address_.region) {
-    return absl::FailedPreconditionError(absl::StrCat("the bucket ", path.bucket,
-                                                      " is not in the region ", address_.region,
-                                                      "; set AWS_REGION=", region));
-  }
-  if (code == "NoSuchBucket") {
-    return absl::NotFoundError(absl::StrCat("there is no bucket ", path.bucket, " at ", where,
-                                            "; correct its name, AWS_ENDPOINT_URL or AWS_REGION"));
-  }
-  if (answer.status == 404) {
-    return absl::NotFoundError(
-        absl::StrCat("the bucket ", path.bucket, " has no such object at ", where));
-  }
-  if (code == "SignatureDoesNotMatch") {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the secret key is wrong (SignatureDoesNotMatch)", from));
-  }
-  if (code == "InvalidAccessKeyId") {
-    return absl::PermissionDeniedError(
-        absl::StrCat(where, " does not know the access key (InvalidAccessKeyId)", from));
-  }
-  if (code == "RequestTimeTooSkewed") {
-    return absl::PermissionDeniedError(
-        "the clock of this host differs by more than 15 minutes "
-        "from the store's (RequestTimeTooSkewed); set it");
-  }
-  if (absl::StartsWith(code, "ExpiredToken") || code == "InvalidToken") {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the session token has ended or is wrong (", code, ")", from));
-  }
-  if (answer.status == 401 || answer.status == 403) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "the store refuses to let it be read (HTTP ", answer.status, code.empty() ? "" : " ", code,
-        "); it needs s3:GetObject, and s3:ListBucket for patterns", from));
-  }
-  if (answer.status == 408 || answer.status == 429 || answer.status >= 500) {
-    return absl::UnavailableError(
-        absl::StrCat(where, " is busy (HTTP ", answer.status, code.empty() ? "" : " ", code, ")"));
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat(where, " answered with HTTP ", answer.status, code.empty() ? "" : " ", code));
-}
-
 absl::StatusOr<FileIdentity> StoreFiles::Identify(const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(const StorePath parts, ParseStorePath(path));
   HttpRequest request;
   request.method = "HEAD";
-  request.url = UrlOf(parts, "");
+  request.url = requests_.UrlOf(parts, "");
   const HttpRequest head = request;
   std::string source;
-  SLUICE_ASSIGN_OR_RETURN(HttpResponse answer, Send(request, &source));
+  SLUICE_ASSIGN_OR_RETURN(HttpResponse answer, requests_.Send(request, &source));
   if (answer.status != 200) {
     // An answer to HEAD has no body that says why.
     request.method = "GET";
     request.headers = {"Range: bytes=0-0"};
     request.range_bytes = 1;
     request.most_bytes = kMostErrorBytes;
-    SLUICE_ASSIGN_OR_RETURN(HttpResponse why, Send(request, &source));
+    SLUICE_ASSIGN_OR_RETURN(HttpResponse why, requests_.Send(request, &source));
     // With new credentials, if those of HEAD had ended.
     if (why.status == 206 || why.status == 200) {
       answer = std::move(why);
     } else if (why.status == 416) {  // an object without bytes has no part
-      SLUICE_ASSIGN_OR_RETURN(answer, Send(head, &source));
-      if (answer.status != 200) return Explain(parts, answer, source);
+      SLUICE_ASSIGN_OR_RETURN(answer, requests_.Send(head, &source));
+      if (answer.status != 200) return requests_.Explain(parts, answer, source);
     } else {
-      return Explain(parts, why, source);
+      return requests_.Explain(parts, why, source);
     }
   }
   uint64_t size = 0;
@@ -254,7 +117,7 @@ absl::StatusOr<std::string> StoreFiles::ReadRange(const std::string& path,
                                                   size_t n) {
   SLUICE_ASSIGN_OR_RETURN(const StorePath parts, ParseStorePath(path));
   HttpRequest request;
-  request.url = UrlOf(parts, "");
+  request.url = requests_.UrlOf(parts, "");
   request.headers = {absl::StrCat("Range: bytes=", offset, "-", offset + n - 1),
                      absl::StrCat("If-Match: ", identity.tag)};
   request.range_bytes = n;
@@ -263,7 +126,7 @@ absl::StatusOr<std::string> StoreFiles::ReadRange(const std::string& path,
   HttpResponse answer;
   absl::Status part;
   for (int tries = 0; tries < kPartTries; ++tries) {
-    SLUICE_ASSIGN_OR_RETURN(answer, Send(request, &source));
+    SLUICE_ASSIGN_OR_RETURN(answer, requests_.Send(request, &source));
     part = answer.status == 206 ? CheckPart(answer, offset, n, identity.size) : absl::OkStatus();
     if (!absl::IsUnavailable(part)) break;
   }
@@ -274,7 +137,7 @@ absl::StatusOr<std::string> StoreFiles::ReadRange(const std::string& path,
   }
   if (answer.status == 200 && !whole)
     return absl::FailedPreconditionError("the store does not give parts of objects");
-  if (answer.status != 206 && !whole) return Explain(parts, answer, source);
+  if (answer.status != 206 && !whole) return requests_.Explain(parts, answer, source);
   // A store that ignores If-Match still names what it sent.
   if (const std::string tag = answer.Header("etag"); !tag.empty() && tag != identity.tag) {
     return absl::FailedPreconditionError(absl::StrCat("the object has another version now (", tag,
@@ -291,7 +154,7 @@ absl::StatusOr<std::string> StoreFiles::ReadRange(const std::string& path,
 // One search.
 struct StoreFiles::Walk {
   size_t most_names = 0;
-  const std::function<void(const std::string&, const FileIdentity&)>& found;
+  const std::function<void(const std::string&, const FileIdentity&)> found;
   FileMatches matches;
 };
 
@@ -303,13 +166,13 @@ absl::StatusOr<StoreFiles::Listing> StoreFiles::List(const std::string& bucket,
   while (true) {
     HttpRequest request;
     // The parameters by name, as the signature wants them.
-    request.url = UrlOf(
+    request.url = requests_.UrlOf(
         {bucket, ""}, absl::StrCat(next.empty() ? "" : "continuation-token=", EncodeUrlValue(next),
                                    next.empty() ? "" : "&",
                                    "delimiter=%2F&list-type=2&prefix=", EncodeUrlValue(prefix)));
     std::string source;
-    SLUICE_ASSIGN_OR_RETURN(const HttpResponse answer, Send(request, &source));
-    if (answer.status != 200) return Explain({bucket, prefix}, answer, source);
+    SLUICE_ASSIGN_OR_RETURN(const HttpResponse answer, requests_.Send(request, &source));
+    if (answer.status != 200) return requests_.Explain({bucket, prefix}, answer, source);
     for (const absl::string_view one : XmlElements(answer.body, "Contents")) {
       uint64_t size = 0;
       if (!absl::SimpleAtoi(XmlText(one, "Size"), &size)) continue;
@@ -373,6 +236,29 @@ absl::Status StoreFiles::Expand(const std::string& bucket, std::string prefix,
     SLUICE_RETURN_IF_ERROR(Expand(bucket, folder, parts, at + 1, walk));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> StoreFiles::NamesIn(const std::string& folder) {
+  constexpr size_t kMostNames = 1'000'000;
+  SLUICE_ASSIGN_OR_RETURN(const StorePath path, ParseStorePath(folder));
+  const std::string prefix = path.key.back() == '/' ? path.key : path.key + "/";
+  Walk walk{kMostNames, {}, {}};
+  SLUICE_ASSIGN_OR_RETURN(const Listing listing, List(path.bucket, prefix, &walk));
+  if (walk.matches.too_many_names) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the folder has more than ", kMostNames, " names"));
+  }
+  std::vector<std::string> names;
+  const auto add = [&](absl::string_view key) {
+    // Some programs make an object with the name of the folder itself.
+    if (absl::ConsumePrefix(&key, prefix) && !key.empty()) names.emplace_back(key);
+  };
+  for (const auto& [key, identity] : listing.objects) add(key);
+  for (const std::string& one : listing.folders) add(absl::StripSuffix(one, "/"));
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  if (names.empty()) return absl::NotFoundError("there is no object below it");
+  return names;
 }
 
 absl::StatusOr<FileMatches> StoreFiles::Match(

@@ -384,9 +384,10 @@ absl::StatusOr<CheckpointInfo> FindCheckpoint(const std::string& given, bool ver
 }
 
 absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
-                              Env* env, const std::string& save_id) {
+                              Env* env, const std::string& save_id,
+                              const std::function<absl::Status()>& owned) {
   SLUICE_RETURN_IF_ERROR(PrepareCheckpoint(dir, job, std::move(manifest), env, save_id));
-  return CommitModel(dir, env, save_id);
+  return CommitModel(dir, env, save_id, owned);
 }
 
 absl::Status RemoveOldCheckpoints(const std::string& root, uint32_t keep, Env* env,

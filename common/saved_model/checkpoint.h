@@ -102,9 +102,10 @@ absl::StatusOr<CheckpointInfo> FindCheckpoint(const std::string& dir, bool verif
 // Puts a checkpoint in force, when all its shard files are written: checks their sizes, writes the
 // job's file and the manifest (version, job file and checksum are filled in) durably and renames.
 // DATA_LOSS names a shard file that is missing. After an error the earlier checkpoint in DIR, if
-// any, is whole.
+// any, is whole. `owned`: as for CommitModel.
 absl::Status CommitCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
-                              Env* env, const std::string& save_id);
+                              Env* env, const std::string& save_id,
+                              const std::function<absl::Status()>& owned = nullptr);
 
 // Removes the oldest checkpoints under ROOT beyond `keep` (at least 1), first the manifest, then
 // the rest. Those whose save_id is in `damaged` do not count towards `keep`. Touches only files of

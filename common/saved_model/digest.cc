@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
@@ -129,18 +130,46 @@ absl::Status DigestSparse(const std::vector<std::unique_ptr<ShardFileReader>>& r
   return absl::OkStatus();
 }
 
+// By name, so that a digest does not depend on the order of tables.
+std::vector<const TableConfig*> TablesByName(const Manifest& manifest) {
+  std::vector<const TableConfig*> tables;
+  for (const TableConfig& table : manifest.tables()) tables.push_back(&table);
+  std::sort(tables.begin(), tables.end(),
+            [](const TableConfig* a, const TableConfig* b) { return a->name() < b->name(); });
+  return tables;
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> DeltaDigest(const std::string& dir, const Manifest& manifest,
+                                        Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const std::string rows, ModelDigest(dir, manifest, env));
+  const ExportFacts& facts = manifest.export_();
+  const std::string head = absl::StrCat("sluice delta 1\n", facts.instance(), "\n", facts.from(),
+                                        "\n", facts.to(), "\n", rows, "\n");
+  Sha256 sha;
+  sha.Update(head.data(), head.size());
+  for (const TableConfig* table : TablesByName(manifest)) {
+    if (table->kind() != TableConfig::SPARSE) continue;
+    std::vector<uint64_t> gone;
+    SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, manifest, *table));
+    for (const SavedFile* file : files) {
+      SLUICE_ASSIGN_OR_RETURN(const auto reader, ShardFileReader::Open(env, dir, *table, *file));
+      const auto& keys = reader->header().gone();
+      gone.insert(gone.end(), keys.begin(), keys.end());
+    }
+    std::sort(gone.begin(), gone.end());
+    const std::string name = absl::StrCat(table->name(), "\n");
+    sha.Update(name.data(), name.size());
+    sha.Update(gone.data(), gone.size() * sizeof(uint64_t));
+  }
+  return sha.Finish();
+}
 
 absl::StatusOr<std::string> ModelDigest(const std::string& dir, const Manifest& manifest,
                                         Env* env) {
-  std::vector<const TableConfig*> tables;
-  for (const TableConfig& table : manifest.tables()) tables.push_back(&table);
-  // By name, so that the digest does not depend on the order of tables, nor on the number of
-  // shards.
-  std::sort(tables.begin(), tables.end(),
-            [](const TableConfig* a, const TableConfig* b) { return a->name() < b->name(); });
   Sha256 sha;
-  for (const TableConfig* table : tables) {
+  for (const TableConfig* table : TablesByName(manifest)) {
     SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(dir, manifest, *table));
     std::vector<std::unique_ptr<ShardFileReader>> readers;
     for (const SavedFile* file : files) {

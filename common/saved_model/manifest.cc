@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/shard_file.h"
 
 namespace sluice {
@@ -57,6 +58,21 @@ absl::string_view CheckedText(const std::string& text, uint32_t* crc) {
   return absl::string_view(text).substr(0, line + 1);
 }
 
+// Checks the place in a chain, which decides what a delta is applied to.
+absl::Status CheckExport(const std::string& path, const Manifest& manifest) {
+  const ExportFacts& facts = manifest.export_();
+  if (manifest.has_checkpoint()) return Damaged(path, "a checkpoint is no member of an export");
+  if (facts.to() <= facts.from()) {
+    return Damaged(path,
+                   absl::StrCat("it would lead from cut ", facts.from(), " to cut ", facts.to()));
+  }
+  if (facts.chain().size() != 64) return Damaged(path, "its chain digest is not 64 digits");
+  if (!IsDelta(manifest)) return absl::OkStatus();
+  if (manifest.version() != kDeltaVersion || facts.digest().size() != 64)
+    return Damaged(path, "its digest is not 64 digits, or its version is not that of a delta");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<const SavedFile*>> FilesOfTable(const std::string& dir,
@@ -93,13 +109,15 @@ absl::Status CheckManifest(const std::string& path, const Manifest& manifest) {
   if (manifest.version() == 0)
     return absl::DataLossError(absl::StrCat(path, " is damaged: it has no version"));
   // Not DATA_LOSS: the file is whole, and a newer program reads it.
-  if (manifest.version() > kModelVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(path, " has version ", manifest.version(),
-                                                      "; this program reads versions 1 to ",
-                                                      kModelVersion));
+  const uint32_t newest = IsDelta(manifest) ? kDeltaVersion : kModelVersion;
+  if (manifest.version() > newest) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " has version ", manifest.version(), "; this program reads versions 1 to ", newest));
   }
+  if (manifest.has_export_()) SLUICE_RETURN_IF_ERROR(CheckExport(path, manifest));
   // In version 1 and 2 the digest is the last field of the text, so a truncated text lacks it.
-  if (!manifest.has_checkpoint() && manifest.model_digest().size() != 64) {
+  const bool needs_digest = !manifest.has_checkpoint() && !IsDelta(manifest);
+  if (needs_digest && manifest.model_digest().size() != 64) {
     return absl::DataLossError(
         absl::StrCat(path, " is damaged: its model_digest is not 64 digits"));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/file_origin.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/manifest.h"
 #include "common/saved_model/shard_file.h"
 #include "common/saved_model/shard_file_reader.h"
@@ -58,9 +60,11 @@ class RowsOfValues : public ShardRows {
  public:
   RowsOfValues(const ShardValues& values, uint32_t dim) : values_(values), dim_(dim) {}
   uint64_t size() const override { return values_.keys.size(); }
-  absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
+  absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                  uint32_t* rows) override {
     std::copy_n(values_.keys.data() + first, n, keys);
-    return absl::OkStatus();
+    std::iota(rows, rows + n, static_cast<uint32_t>(first));
+    return n;
   }
   absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
     for (size_t i = 0; i < n; ++i, to += stride) {
@@ -142,10 +146,17 @@ absl::Status NoModel(Env* env, const std::string& dir) {
                                             "the MANIFEST was written; use another model, or train "
                                             "again"));
   }
-  return absl::NotFoundError(absl::StrCat(
-      dir,
-      " is not a saved model: it has no MANIFEST; give the folder `model` of a job's output "
-      "folder"));
+  const auto has = [&](const char* name) {
+    return std::find(names->begin(), names->end(), name) != names->end();
+  };
+  std::string fix = "give the folder `model` of a job's output folder";
+  if (has("model") || has("checkpoints")) {
+    fix = absl::StrCat(
+        "it is the output folder of a job; give ", has("model") ? dir + "/model" : "",
+        has("model") && has("checkpoints") ? ", or " : "",
+        has("checkpoints") ? absl::StrCat("a checkpoint, ", dir, "/checkpoints/step-N") : "");
+  }
+  return absl::NotFoundError(absl::StrCat(dir, " is not a saved model: it has no MANIFEST; ", fix));
 }
 
 std::string ManifestName(const std::string& save_id) {
@@ -209,7 +220,7 @@ void RemoveLeftovers(Env* env, const std::string& dir, const Manifest& manifest)
 // Adds the job's file to the manifest, in its format's version and order, and returns its text.
 absl::StatusOr<std::string> AddJobFile(const std::string& dir, const JobConfig& job,
                                        const std::string& save_id, Manifest* manifest) {
-  manifest->set_version(kModelVersion);
+  manifest->set_version(IsDelta(*manifest) ? kDeltaVersion : kModelVersion);
   SLUICE_ASSIGN_OR_RETURN(std::string text, PrintModelText(dir, job));
   text.insert(0, kOwnConfigLine);
   SavedFile* const file = manifest->add_files();
@@ -219,6 +230,26 @@ absl::StatusOr<std::string> AddJobFile(const std::string& dir, const JobConfig& 
   std::sort(manifest->mutable_files()->begin(), manifest->mutable_files()->end(),
             [](const SavedFile& a, const SavedFile& b) { return a.name() < b.name(); });
   return text;
+}
+
+// Puts a manifest in force where files take no other name. The job's file keeps that of its save.
+absl::Status PublishManifest(const std::string& dir, const std::string& text, Env* env,
+                             const std::function<absl::Status()>& owned) {
+  const std::string path = absl::StrCat(dir, "/", kManifest);
+  std::optional<FileIdentity> earlier;
+  (void)env->Exists(path);  // asks the place; Look may know an older version
+  if (const auto there = env->Look(path); there.ok()) {
+    earlier = there->identity;
+  } else if (!absl::IsNotFound(there.status())) {
+    return absl::Status(there.status().code(),
+                        absl::StrCat("publish ", path, ": ", there.status().message()));
+  }
+  // After the look: what the next owner publishes makes the condition fail.
+  if (owned != nullptr) SLUICE_RETURN_IF_ERROR(owned());
+  const absl::Status put = env->Publish(path, text, earlier).status();
+  if (!absl::IsAborted(put) && !absl::IsAlreadyExists(put)) return put;
+  return absl::AbortedError(absl::StrCat(path, " was written by somebody else at this moment (",
+                                         put.message(), "); only one job may write to a folder"));
 }
 
 // Writes the job's file and the manifest of a save next to the ones in force.
@@ -241,7 +272,8 @@ absl::StatusOr<std::unique_ptr<NewFile>> StartFileIn(const std::string& dir,
   for (int attempt = 1;; ++attempt) {
     // MakeDirs syncs every folder of the path, which is slow for each file. WritePrepared calls it
     // for a folder that exists.
-    const absl::Status made = env->Exists(dir) ? absl::OkStatus() : env->MakeDirs(dir);
+    const bool there = !env->PlaceOf(dir).rename || env->Exists(dir);
+    const absl::Status made = there ? absl::OkStatus() : env->MakeDirs(dir);
     auto file = made.ok() ? env->StartFile(absl::StrCat(dir, "/", name)) : made;
     if (file.ok() || !absl::IsNotFound(file.status()) || attempt == kAttempts) return file;
   }
@@ -299,7 +331,15 @@ absl::StatusOr<SavedFile> WriteShardFile(const std::string& dir, const TableLayo
 absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& job,
                                       Manifest manifest, Env* env, const std::string& save_id) {
   SLUICE_ASSIGN_OR_RETURN(const std::string job_text, AddJobFile(dir, job, save_id, &manifest));
-  SLUICE_ASSIGN_OR_RETURN(*manifest.mutable_model_digest(), ModelDigest(dir, manifest, env));
+  if (IsDelta(manifest)) {
+    ExportFacts* const facts = manifest.mutable_export_();
+    SLUICE_ASSIGN_OR_RETURN(*facts->mutable_digest(), DeltaDigest(dir, manifest, env));
+    facts->set_chain(ChainDigest(facts->chain(), facts->digest()));
+  } else {
+    SLUICE_ASSIGN_OR_RETURN(*manifest.mutable_model_digest(), ModelDigest(dir, manifest, env));
+    if (manifest.has_export_() && manifest.export_().chain().empty())
+      manifest.mutable_export_()->set_chain(manifest.model_digest());
+  }
   SLUICE_RETURN_IF_ERROR(WritePrepared(dir, job_text, manifest, env, save_id));
   return manifest;
 }
@@ -333,10 +373,17 @@ absl::Status CheckSizes(const std::string& dir, const Manifest& manifest, Env* e
   return absl::OkStatus();
 }
 
-absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id) {
+absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id,
+                         const std::function<absl::Status()>& owned) {
   const std::string prepared = absl::StrCat(dir, "/", ManifestName(save_id));
   SLUICE_ASSIGN_OR_RETURN(const std::string text, env->ReadFile(prepared));
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(prepared, text));
+  if (!env->PlaceOf(dir).rename) {
+    SLUICE_RETURN_IF_ERROR(PublishManifest(dir, text, env, owned));
+    // To a writer that has lost the folder the files of the next one would look like leftovers.
+    if (owned == nullptr || owned().ok()) RemoveLeftovers(env, dir, manifest);
+    return absl::OkStatus();
+  }
   SLUICE_RETURN_IF_ERROR(env->RenameFile(prepared, absl::StrCat(dir, "/", kManifest)));
   // The new model is in force now. A failure below only wastes space or leaves the job's file under
   // its name in the save, where ReadModelJob finds it.
@@ -358,6 +405,11 @@ std::vector<PreparedSave> ListPrepared(const std::string& dir, Env* env) {
     const std::string path = absl::StrCat(dir, "/", name);
     const auto text = env->ReadFile(path);
     if (!text.ok()) continue;
+    // Where files take no other name, the prepared manifest stays until the save has ended.
+    if (!env->PlaceOf(dir).rename &&
+        env->ReadFile(absl::StrCat(dir, "/", kManifest)).value_or("") == *text) {
+      continue;
+    }
     auto manifest = ParseManifest(path, *text);
     if (manifest.ok()) saves.push_back({parts[1], *std::move(manifest)});
   }
@@ -381,8 +433,9 @@ void RemoveModel(const std::string& dir, Env* env) {
   // Without its manifest the folder is no model: a crash later leaves no half of one. A rename is
   // durable before the first file goes, which a removal is not. A full disk may refuse the rename.
   const std::string manifest = absl::StrCat(dir, "/", kManifest);
+  const bool renames = env->PlaceOf(dir).rename;  // elsewhere a removal is durable at once
   if (IsOwnFile(env, manifest, FileKind::kManifest) &&
-      !env->RenameFile(manifest, absl::StrCat(dir, "/", ManifestName(""))).ok() &&
+      !(renames && env->RenameFile(manifest, absl::StrCat(dir, "/", ManifestName(""))).ok()) &&
       !env->RemoveFile(manifest).ok()) {
     return;
   }
@@ -390,7 +443,7 @@ void RemoveModel(const std::string& dir, Env* env) {
   // its manifest looks so. It is first renamed to a name of an unfinished save, durably.
   const std::string job = absl::StrCat(dir, "/", kJob);
   if (IsOwnFile(env, job, FileKind::kJobConfig) &&
-      !env->RenameFile(job, absl::StrCat(dir, "/", JobFileName(kRemovedId))).ok()) {
+      !(renames && env->RenameFile(job, absl::StrCat(dir, "/", JobFileName(kRemovedId))).ok())) {
     env->RemoveFile(job).IgnoreError();
   }
   const auto names = env->List(dir);
@@ -423,11 +476,21 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& dir, Env* env) {
   const absl::StatusOr<std::string> text = env->ReadFile(path);
   if (absl::IsNotFound(text.status())) return NoModel(env, dir);
   if (!text.ok()) return text.status();
-  return ParseManifest(path, *text);
+  SLUICE_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(path, *text));
+  if (!IsDelta(manifest)) return manifest;
+  return absl::FailedPreconditionError(absl::StrCat(
+      dir,
+      " is a delta, which has only the rows that changed; `sluice delta apply` makes a "
+      "model of its base and its deltas"));
 }
 
 absl::StatusOr<JobConfig> ReadModelJob(const std::string& dir, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(dir, env));
+  return ReadExportJob(dir, manifest, env);
+}
+
+absl::StatusOr<JobConfig> ReadExportJob(const std::string& dir, const Manifest& manifest,
+                                        Env* env) {
   const SavedFile* const file = JobFileOf(manifest);
   std::string path = absl::StrCat(dir, "/", file == nullptr ? kJob : file->name());
   absl::StatusOr<std::string> text = env->ReadFile(path);

@@ -1,7 +1,8 @@
 // Reads and writes saved models.
 //
 // A save has three steps. Each pserver writes its shards. Then one process prepares the model: it
-// writes the new manifest next to the one in force. Then one rename commits it. The names of a
+// writes the new manifest next to the one in force. Then one rename commits it; on a place without
+// renames (a store), one conditional write (Env::Publish) of the manifest does. The names of a
 // save's files contain its id, so the earlier model in the folder stays whole until the commit. A
 // crash at any moment leaves either the old model or the new one.
 //
@@ -29,7 +30,7 @@
 
 namespace sluice {
 
-// The name of a Geo rank's file in a checkpoint: worker-RANK.SAVE_ID.
+// The name of a rank's own file in a checkpoint: worker-RANK.SAVE_ID.
 std::string WorkerFileName(uint32_t rank, const std::string& save_id);
 bool IsWorkerFileName(const std::string& name);
 
@@ -64,9 +65,14 @@ absl::StatusOr<Manifest> PrepareModel(const std::string& dir, const JobConfig& j
 // sizes, and reads none of them.
 absl::Status PrepareCheckpoint(const std::string& dir, const JobConfig& job, Manifest manifest,
                                Env* env, const std::string& save_id);
-// Puts a prepared save in force with one rename. Then removes from DIR, as far as it can, the files
-// of other saves, which the manifest does not list. NOT_FOUND when the save is not prepared.
-absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "");
+// Puts a prepared save in force with one rename or publication. Then removes from DIR, as far as it
+// can, the files of other saves, which the manifest does not list. NOT_FOUND when the save is not
+// prepared. ABORTED: somebody else has written the manifest of a folder on a store meanwhile.
+// `owned` tells whether the caller still has a folder that cannot be locked: an error of it is
+// returned instead of the publication, and later nothing is removed. Null: nobody else writes
+// there.
+absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "",
+                         const std::function<absl::Status()>& owned = nullptr);
 // Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
 // The saves in DIR that are prepared and not in force.

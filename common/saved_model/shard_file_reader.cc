@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kPreambleBytes = 8 + sizeof(uint32_t);
 // Far more than a header needs, which holds a name and, in a checkpoint, a few numbers for each
 // rank.
-constexpr uint32_t kMaxHeaderBytes = 4 << 20;
+constexpr uint32_t kMaxHeaderBytes = 20 << 20;  // with the sketch of a table with admit
 // Bounds the number of parts, and the memory that a forged index can claim.
 constexpr uint32_t kMaxRunsRead = 1 << 10;
 
@@ -27,6 +27,19 @@ uint32_t LoadU32(const char* from) {
   uint32_t value;
   std::memcpy(&value, from, sizeof(value));
   return value;
+}
+
+// Returns what is wrong with the gone keys of a delta's header, or nothing. They must ascend and
+// belong to the shard.
+std::string GoneProblem(const ShardFileHeader& header, uint32_t num_shards) {
+  for (int i = 0; i < header.gone_size(); ++i) {
+    const uint64_t key = header.gone(i);
+    if (i > 0 && key <= header.gone(i - 1))
+      return absl::StrCat("gone key ", key, " follows key ", header.gone(i - 1));
+    if (ShardOfKey(key, num_shards) != header.shard())
+      return absl::StrCat("gone key ", key, " does not belong to shard ", header.shard());
+  }
+  return "";
 }
 
 }  // namespace
@@ -145,7 +158,8 @@ absl::Status ShardFileReader::CheckHeader(const TableConfig& table, uint32_t sha
                                 " shards, but the file has ", runs, " runs of shard ", shard));
   }
   parts_ = table.num_shards() * runs;
-  return absl::OkStatus();
+  const std::string gone = GoneProblem(header_, table.num_shards());
+  return gone.empty() ? absl::OkStatus() : Damaged(gone);
 }
 
 absl::Status ShardFileReader::MakeOneBlock(uint32_t file_crc) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/delta_image.h"
 #include "common/saved_model/shard_file.h"
 #include "common/table/not_finite.h"
 #include "proto/model.pb.h"
@@ -60,10 +61,13 @@ void AddBlock(uint64_t records, const std::string& block, ShardFileIndex* index)
 
 class RowsCut : public ShardCut {
  public:
-  RowsCut(const TableLayout& table, uint32_t shard, std::unique_ptr<ShardRows> rows, CutState state)
+  // `delta`: the rows, if they are those of a delta; else null.
+  RowsCut(const TableLayout& table, uint32_t shard, std::unique_ptr<ShardRows> rows, CutState state,
+          DeltaRows* delta = nullptr)
       : table_(table),
         shard_(shard),
         rows_(std::move(rows)),
+        delta_(delta),
         state_(std::move(state)),
         record_bytes_(sizeof(uint64_t) + (state_.facts.has_value() ? kRowHistoryBytes : 0) +
                       sizeof(float) * (table.dim() + state_.state_floats)) {}
@@ -96,6 +100,9 @@ class RowsCut : public ShardCut {
     uint64_t key;
     uint32_t run, row;
   };
+  static bool InFileOrder(const Entry& a, const Entry& b) {
+    return a.run != b.run ? a.run < b.run : a.key < b.key;
+  }
 
   absl::Status Refuse(absl::string_view what) const {
     return absl::InvalidArgumentError(
@@ -104,41 +111,59 @@ class RowsCut : public ShardCut {
 
   absl::Status SortKeys() {
     const uint64_t n = rows_->size();
-    runs_ = CountRuns(table_.num_shards(), n * record_bytes_);
+    // A few at a time, so that their copy needs little memory.
+    const uint64_t most = std::min<uint64_t>(n, kKeysAtOnce);
+    std::vector<uint64_t> keys(most);
+    std::vector<uint32_t> rows(most);
+    order_.reserve(n);
+    for (uint64_t begin = 0; begin < n; begin += most) {
+      SLUICE_ASSIGN_OR_RETURN(const size_t count, rows_->ReadKeys(begin, std::min(most, n - begin),
+                                                                  keys.data(), rows.data()));
+      for (size_t i = 0; i < count; ++i) order_.push_back({keys[i], 0, rows[i]});
+    }
+    runs_ = CountRuns(table_.num_shards(), order_.size() * record_bytes_);
     // The file is in the order of hash and key, whatever the order of the rows in memory: the same
     // rows give the same bytes.
     const uint32_t parts = table_.num_shards() * runs_, first_part = shard_ * runs_;
-    // A few at a time, so that their copy needs little memory.
-    std::vector<uint64_t> keys(std::min<uint64_t>(n, kKeysAtOnce));
-    order_.reserve(n);
-    for (uint64_t begin = 0; begin < n; begin += keys.size()) {
-      keys.resize(std::min<uint64_t>(keys.size(), n - begin));
-      SLUICE_RETURN_IF_ERROR(rows_->ReadKeys(begin, keys.size(), keys.data()));
-      for (size_t i = 0; i < keys.size(); ++i) {
-        const uint32_t run = ShardOfKey(keys[i], parts) - first_part;
-        // Unsigned: a key of an earlier shard wraps around and is refused, too.
-        if (run >= runs_) {
-          return Refuse(
-              absl::StrCat("key ", keys[i], " belongs to shard ", table_.ShardOf(keys[i])));
-        }
-        order_.push_back({keys[i], run, static_cast<uint32_t>(begin + i)});
+    for (Entry& entry : order_) {
+      entry.run = ShardOfKey(entry.key, parts) - first_part;
+      // Unsigned: a key of an earlier shard wraps around and is refused, too.
+      if (entry.run >= runs_) {
+        return Refuse(
+            absl::StrCat("key ", entry.key, " belongs to shard ", table_.ShardOf(entry.key)));
       }
     }
-    std::sort(order_.begin(), order_.end(), [](const Entry& a, const Entry& b) {
-      return a.run != b.run ? a.run < b.run : a.key < b.key;
-    });
+    std::sort(order_.begin(), order_.end(), InFileOrder);
     for (size_t i = 1; i < order_.size(); ++i) {
       if (order_[i].key == order_[i - 1].key)
         return Refuse(absl::StrCat("key ", order_[i].key, " occurs twice"));
     }
     index_.mutable_run_blocks()->Resize(static_cast<int>(runs_), 0);
-    return absl::OkStatus();
+    if (state_.facts.has_value()) rows_->AddFacts(&*state_.facts);
+    return delta_ != nullptr ? ListGone(parts, first_part) : absl::OkStatus();
+  }
+
+  absl::Status ListGone(uint32_t parts, uint32_t first_part) {
+    SLUICE_RETURN_IF_ERROR(delta_->ListGone(&gone_));
+    std::sort(gone_.begin(), gone_.end());
+    gone_.erase(std::unique(gone_.begin(), gone_.end()), gone_.end());
+    const auto has_row = [&](uint64_t key) {
+      const Entry wanted{key, ShardOfKey(key, parts) - first_part, 0};
+      return std::binary_search(order_.begin(), order_.end(), wanted, InFileOrder);
+    };
+    gone_.erase(std::remove_if(gone_.begin(), gone_.end(), has_row), gone_.end());
+    if (gone_.size() <= kMostGoneKeys) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("shard ", shard_, " of table '", table_.name(), "' has lost ", gone_.size(),
+                     " rows since the export before, more than a delta names (", kMostGoneKeys,
+                     "); the next export is a new base"));
   }
 
   std::string Header() const {
     ShardFileHeader header = HeaderOf(table_, shard_, runs_, state_);
     header.set_rows(order_.size());
     header.set_dim(table_.dim());
+    header.mutable_gone()->Assign(gone_.begin(), gone_.end());
     return EncodeShardFileHeader(header);
   }
 
@@ -179,12 +204,14 @@ class RowsCut : public ShardCut {
   const TableLayout& table_;
   const uint32_t shard_;
   const std::unique_ptr<ShardRows> rows_;
-  const CutState state_;
+  DeltaRows* const delta_;
+  CutState state_;
   const size_t record_bytes_;
   enum { kHeader, kBlocks, kEnd } stage_ = kHeader;
   uint32_t runs_ = 1;
   std::vector<Entry> order_;
-  size_t at_ = 0;  // position in order_
+  std::vector<uint64_t> gone_;  // delta
+  size_t at_ = 0;               // position in order_
   std::vector<uint32_t> numbers_;
   ShardFileIndex index_;
 };
@@ -246,6 +273,12 @@ class ElementsCut : public ShardCut {
 std::unique_ptr<ShardCut> CutOfRows(const TableLayout& table, uint32_t shard,
                                     std::unique_ptr<ShardRows> rows, CutState state) {
   return std::make_unique<RowsCut>(table, shard, std::move(rows), std::move(state));
+}
+
+std::unique_ptr<ShardCut> CutOfDelta(const TableLayout& table, uint32_t shard,
+                                     std::unique_ptr<DeltaRows> rows) {
+  DeltaRows* const delta = rows.get();
+  return std::make_unique<RowsCut>(table, shard, std::move(rows), CutState(), delta);
 }
 
 std::unique_ptr<ShardCut> CutOfElements(const TableLayout& table, uint32_t shard,

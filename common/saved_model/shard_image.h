@@ -47,9 +47,14 @@ inline constexpr size_t kRowHistoryBytes = sizeof(uint64_t) + sizeof(uint32_t);
 class ShardRows {
  public:
   virtual ~ShardRows() = default;
-  virtual uint64_t size() const = 0;  // below 2^32
-  // Sets keys[i] to the key of row first + i, for i < n.
-  virtual absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) = 0;
+  virtual uint64_t size() const = 0;  // numbers of rows; below 2^32. Some may belong to no row.
+  // Reads the keys of the rows first .. first + n - 1. A number without a row is left out: for
+  // i < the count that is returned, keys[i] is the key of row rows[i].
+  virtual absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                          uint32_t* rows) = 0;
+  // Adds to the facts of a checkpoint what was learned from the keys. Called once, after all of
+  // them were read.
+  virtual void AddFacts(ShardFacts*) {}
   // Copies what follows the key in the record of row rows[i] to `to` + i * stride, for i < n:
   // weights, as they lie in memory; in a checkpoint last_seen, count, weights and state. Each row
   // is read once. `to` may have any alignment.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -75,6 +76,10 @@ const std::vector<PageRule>& PageRules() {
       {"/metrics", false, {kOperator}},
       {"/statusz", false, {kOperator}},
       {"/api/v1/status", false, {kOperator}},
+      {"/api/v1/jobs", false, {kOperator}},
+      {"/api/v1/jobs/", false, {kOperator}},
+      {"/api/v1/logs/", false, {kOperator}},
+      {"/page/", false, {kOperator}},
   };
   return *rules;
 }
@@ -84,6 +89,14 @@ absl::Status CheckAccess(const PeerIdentity& peer, absl::string_view method) {
   if (rule == AccessRules().end())
     return absl::PermissionDeniedError(absl::StrCat(method, " may be called by nobody"));
   return CheckRoles(peer, method, rule->roles);
+}
+
+std::string PageOf(absl::string_view path) {
+  for (const PageRule& rule : PageRules()) {
+    if (rule.path.size() > 1 && rule.path.back() == '/' && absl::StartsWith(path, rule.path))
+      return rule.path;
+  }
+  return std::string(path);
 }
 
 absl::Status CheckPageAccess(const absl::StatusOr<PeerIdentity>& peer, absl::string_view path) {

@@ -29,15 +29,18 @@ const std::vector<AccessRule>& AccessRules();
 absl::Status CheckAccess(const PeerIdentity& peer, absl::string_view method);
 
 struct PageRule {
-  std::string path;  // such as "/metrics"
+  std::string path;  // such as "/metrics"; "/api/v1/jobs/" for all that begins with it
   bool everybody;    // even clients that show no certificate; then there are no roles
   std::vector<PeerRole> roles;
 };
 const std::vector<PageRule>& PageRules();
 
-// The same for the pages of admin ports. PERMISSION_DENIED from `peer`, which means that the client
+// The path of the rule for a page: itself, or the beginning that has a rule.
+std::string PageOf(absl::string_view path);
+
+// CheckAccess for the pages of admin ports. `page`: see PageOf. PERMISSION_DENIED from `peer`, which means that the client
 // has shown no certificate that names a role, still leaves it the public pages.
-absl::Status CheckPageAccess(const absl::StatusOr<PeerIdentity>& peer, absl::string_view path);
+absl::Status CheckPageAccess(const absl::StatusOr<PeerIdentity>& peer, absl::string_view page);
 
 // Whether a method or page has a rule.
 bool HasAccessRule(absl::string_view method_or_path);

@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kMaxShards = 1 << 20;
 constexpr uint64_t kMaxBlockElements = kMaxBlockBytes / sizeof(float);
 constexpr size_t kMaxNameLength = 200;  // a name is part of a file name
+// A shard's sketch is in the header of its file (ShardFileReader).
+constexpr uint64_t kMaxSketchBytes = 16 << 20;
 
 absl::Status Refuse(const TableConfig& config, absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat("table '", config.name(), "': ", message));
@@ -235,7 +237,49 @@ absl::Status TableLayout::InitSparse() {
   }
   dim_ = static_cast<uint32_t>(weights);
   state_floats_ = static_cast<uint32_t>(state);
+  return InitRowLimit();
+}
+
+absl::Status TableLayout::InitRowLimit() {
+  constexpr double kGiB = 1 << 30;
+  if (config_.max_rows() > 0) {
+    row_limit_ = config_.max_rows();
+  } else if (config_.max_gib() > 0) {
+    row_limit_ =
+        static_cast<uint64_t>(config_.max_gib() * kGiB / static_cast<double>(most_row_bytes()));
+  }
+  // A shard that may have no row would drop each one at the end of the step that created it.
+  if (config_.has_evict() && row_limit_ < num_files_) {
+    return Refuse(config_,
+                  absl::StrCat("its limit is ", row_limit_, " rows, fewer than its ", num_files_,
+                               " shards; raise ", config_.max_rows() > 0 ? "max_rows" : "max_gib"));
+  }
+  if (row_limit_ == 0) return Refuse(config_, "max_gib is less than one row; raise it");
+  if (config_.has_admit() && sketch_bytes() > kMaxSketchBytes) {
+    return Refuse(config_, absl::StrCat("admit: a shard's part of the sketch would have ",
+                                        sketch_bytes() >> 10, " KiB, and can have ",
+                                        kMaxSketchBytes >> 10, "; lower sketch_kib to ",
+                                        (kMaxSketchBytes >> 10) * num_files_, " or less"));
+  }
   return absl::OkStatus();
+}
+
+uint64_t TableLayout::sketch_bytes() const {
+  constexpr uint64_t kDefaultKib = 65536;
+  const uint64_t kib =
+      config_.admit().sketch_kib() == 0 ? kDefaultKib : config_.admit().sketch_kib();
+  return (kib << 10) / num_files_;
+}
+
+uint64_t TableLayout::most_row_bytes() const {
+  constexpr uint64_t kHeader = 24, kIndex = 20;
+  const uint64_t floats = uint64_t{dim_} + state_floats_;
+  return kHeader + kIndex + (floats + 1) / 2 * 8;
+}
+
+uint64_t TableLayout::RowLimitOf(uint32_t shard) const {
+  if (row_limit_ == UINT64_MAX) return UINT64_MAX;
+  return row_limit_ / num_files_ + (shard < row_limit_ % num_files_ ? 1 : 0);
 }
 
 absl::Status TableLayout::FillColumn(const Initializer& initializer,
@@ -281,6 +325,14 @@ void TableLayout::InitialRow(uint64_t key, float* weights) const {
   const uint64_t row_stream = CombineHash(stream_, key);
   for (const Column& column : columns_) {
     FillInitial(column.initializer, row_stream, column.begin, column.dim, weights + column.begin);
+  }
+}
+
+void TableLayout::RowBeforeUpdates(uint64_t key, float* weights) const {
+  if (config_.admit().before() == AdmitConfig::ZERO) {
+    std::fill_n(weights, dim_, 0.0f);
+  } else {
+    InitialRow(key, weights);
   }
 }
 

@@ -71,8 +71,24 @@ class TableLayout {
   // A dense table has one column, with dim 0.
   const std::vector<Column>& columns() const { return columns_; }
 
+  // Sparse tables: bytes of a pserver's memory that a row takes at most, with its header and its
+  // share of the index (server/shards/row_store.h).
+  uint64_t most_row_bytes() const;
+  // Sparse tables: the rows that the table may have (max_rows, or max_gib / most_row_bytes()), and
+  // those that `shard` may have. UINT64_MAX: any number.
+  uint64_t row_limit() const { return row_limit_; }
+  uint64_t RowLimitOf(uint32_t shard) const;
+  // Sparse tables with admit: bytes of the sketch of one shard, a part of the shard's image.
+  uint64_t sketch_bytes() const;
+
+  // A number for hashes that differ from job to job and from table to table: the hash of the seed
+  // and the table's name.
+  uint64_t stream() const { return stream_; }
   // Initial values, a function of (seed, table name, key or index).
   void InitialRow(uint64_t key, float* weights) const;                     // [dim]
+  // What a sparse key without a row reads as: zeros before its admission if the table wants it so
+  // (AdmitConfig.before), else the initial values.
+  void RowBeforeUpdates(uint64_t key, float* weights) const;
   void InitialElements(uint64_t first, uint64_t n, float* weights) const;  // dense, [n]
 
   // Bytes of weights and state.
@@ -83,15 +99,17 @@ class TableLayout {
   TableLayout() = default;
   absl::Status InitDense();
   absl::Status InitSparse();
+  absl::Status InitRowLimit();
   static absl::Status FillColumn(const Initializer& initializer, const OptimizerConfig& optimizer,
                                  Column* column);
   uint32_t id_ = 0;
-  uint64_t stream_ = 0;  // hash of seed and table name
+  uint64_t stream_ = 0;
   TableConfig config_;
   uint32_t num_files_ = 0;
   uint64_t elements_ = 0, row_elements_ = 0, block_elements_ = 0;
   uint32_t dim_ = 0, state_floats_ = 0;
   std::vector<Column> columns_;
+  uint64_t row_limit_ = UINT64_MAX;
 };
 
 using TableLayouts = std::vector<std::shared_ptr<const TableLayout>>;
