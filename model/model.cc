@@ -44,6 +44,9 @@ class ListedModel : public Model {
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override {
     return spec_->ordered_inputs();
   }
+  std::optional<std::map<std::string, InputTable>> input_tables() const override {
+    return spec_->input_tables();
+  }
   absl::StatusOr<std::unique_ptr<DenseNet>> CreateNet(const NetOptions& options) const override {
     SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<DenseNet> net, create_net_(*spec_, options));
     // A network that cuts its steps itself can keep sums in the order that sync promises.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -16,6 +17,7 @@
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
+#include "model/feature_changes.h"
 #include "model/features/cell.h"
 #include "model/features/dense_rows.h"
 #include "model/features/feature_schema.h"
@@ -108,20 +110,42 @@ class Comparison {
       : a_(of_model), b_(job), models_(models) {}
 
   absl::StatusOr<ModelDifferences> Run() {
-    for (const int side : {0, 1}) {
-      SLUICE_ASSIGN_OR_RETURN(specs_[side], ModelSpec::Create(side == 0 ? a_ : b_, models_));
-    }
+    SLUICE_RETURN_IF_ERROR(CreateSpecs());
     CompareFeatures();
     CompareTables();
     ComparePlaces();
-    CompareColumnOrder();
-    CompareLabel();
-    if (IsCsv(a_.data()) && IsCsv(b_.data()))
-      CompareLists("data.csv.missing", a_.data().csv().missing(), b_.data().csv().missing());
+    CompareData();
+    return std::move(found_);
+  }
+
+  // Lets the job's `tables` follow the features to their places in the saved tables of `manifest`.
+  absl::StatusOr<ModelDifferences> RunForStart(const Manifest& manifest, StartCheck* start) {
+    SLUICE_RETURN_IF_ERROR(CreateSpecs());
+    if (!CanFollowFeatures(*specs_[0], *specs_[1])) return Run();
+    follows_ = true;
+    CompareFeatures();
+    FeatureChanges changes =
+        FollowFeatures({&a_, specs_[0].get()}, {&b_, specs_[1].get()}, manifest, &start->tables);
+    for (std::string& why : changes.refused) Add(kRefused, std::move(why));
+    start->notes = std::move(changes.notes);
+    CompareData();
     return std::move(found_);
   }
 
  private:
+  absl::Status CreateSpecs() {
+    for (const int side : {0, 1}) {
+      SLUICE_ASSIGN_OR_RETURN(specs_[side], ModelSpec::Create(side == 0 ? a_ : b_, models_));
+    }
+    return absl::OkStatus();
+  }
+  void CompareData() {
+    CompareColumnOrder();
+    CompareLabel();
+    if (IsCsv(a_.data()) && IsCsv(b_.data()))
+      CompareLists("data.csv.missing", a_.data().csv().missing(), b_.data().csv().missing());
+  }
+
   using Kind = std::vector<std::string> ModelDifferences::*;
   // Refused: the model's values would be used for something else. Warned of: they fit, but may be
   // of less use.
@@ -164,6 +188,7 @@ class Comparison {
   const JobConfig& b_;
   const ModelList& models_;
   std::array<std::unique_ptr<ModelSpec>, 2> specs_;  // of the model's job and of this one
+  bool follows_ = false;                             // features may have changed
   ModelDifferences found_;
 };
 
@@ -265,6 +290,9 @@ void Comparison::CompareNumeric(const std::string& name, const NumericFeature& a
   Compare(kRefused, name + "numeric.keep_numeric", a.keep_numeric(), b.keep_numeric());
   // Options of the number matter only where both jobs use it.
   if (!HasNumber(a) || !HasNumber(b)) return;
+  // A vector may become longer where its numbers are followed to their places.
+  if (!follows_ || a.dim() == 0 || a.dim() > b.dim())
+    Compare(kRefused, name + "numeric.dim", uint64_t{a.dim()}, uint64_t{b.dim()});
   Compare(kRefused, name + "numeric.log", a.log(), b.log());
   CompareText(kRefused, name + "numeric.normalization", NormalizationOf(a), NormalizationOf(b));
   Compare(kWarnings, name + "numeric.default_value", a.default_value(), b.default_value());
@@ -339,12 +367,14 @@ void Comparison::ComparePlaces() {
 void Comparison::ComparePlace(const std::string& part, const std::vector<std::string>& a,
                               const std::vector<std::string>& b) {
   const size_t most = std::max(a.size(), b.size());
+  const bool moved = std::is_permutation(a.begin(), a.end(), b.begin(), b.end());
   for (size_t i = 0; i < most; ++i) {
     if (i < a.size() && i < b.size() && a[i] == b[i]) continue;
     Add(kRefused, absl::StrCat("features: input ", i + 1, " of the ", part, " part is ",
                                i < a.size() ? a[i] : "missing", " in the model's job and ",
                                i < b.size() ? b[i] : "missing",
-                               " in this one (list the features in the model's order)"));
+                               moved ? " in this one (list the features in the model's order)"
+                                     : " in this one (its features must be those of the model)"));
     return;  // the inputs after it have also moved
   }
 }
@@ -420,17 +450,21 @@ absl::Status TablesDoNotFit(const std::string& field, const absl::Status& misfit
       field, ": ", misfit.message(), all.empty() ? "" : absl::StrCat(" (", FirstOf(all), ")")));
 }
 
-// Compares the features of the job that saved `dir` with those of `job`. `field` is the field that
-// names `dir`, and `tables` the result of the comparison of the tables.
-absl::StatusOr<std::vector<std::string>> CheckFeatures(const std::string& field,
-                                                       const std::string& dir,
-                                                       const absl::Status& tables,
-                                                       const JobConfig& job,
-                                                       const ModelList& models, Env* env) {
+// Compares the features of the job that saved `dir` with those of `job`, whose tables follow them.
+// `field` is the field that names `dir`, and `fits` compares the tables.
+absl::StatusOr<StartCheck> CheckFeatures(
+    const std::string& field, const std::string& dir, const Manifest& manifest,
+    const JobConfig& job, const ModelList& models, Env* env,
+    const std::function<absl::Status(const std::vector<TableConfig>& tables)>& fits) {
+  StartCheck check;
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
+  check.tables = model->tables();
   const auto of_model = ReadModelJob(dir, env);
   ModelDifferences differences;
   if (of_model.ok()) {
-    auto compared = CompareWithModel(*of_model, job, models);
+    Comparison comparison(*of_model, job, models);
+    auto compared =
+        job.evaluate_only() ? comparison.Run() : comparison.RunForStart(manifest, &check);
     if (compared.ok()) {
       differences = *std::move(compared);
     } else {
@@ -442,6 +476,7 @@ absl::StatusOr<std::vector<std::string>> CheckFeatures(const std::string& field,
     differences.warnings.push_back(absl::StrCat(
         dir, " does not say which features it was trained with: ", of_model.status().message()));
   }
+  const absl::Status tables = fits(check.tables);
   if (!tables.ok()) return TablesDoNotFit(field, tables, differences);
   if (!differences.refused.empty()) {
     return absl::InvalidArgumentError(
@@ -449,8 +484,10 @@ absl::StatusOr<std::vector<std::string>> CheckFeatures(const std::string& field,
                      FirstOf(differences.refused), "; give the features and columns of ", dir,
                      "/job.textproto, or a model that was trained with this job's"));
   }
-  for (std::string& warning : differences.warnings) warning.insert(0, field + ": ");
-  return std::move(differences.warnings);
+  for (std::string& warning : differences.warnings)
+    check.warnings.push_back(absl::StrCat(field, ": ", warning));
+  for (std::string& note : check.notes) note.insert(0, field + ": ");
+  return check;
 }
 
 }  // namespace
@@ -460,40 +497,41 @@ absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, con
   return Comparison(of_model, job, models).Run();
 }
 
-absl::StatusOr<std::vector<std::string>> CheckInitialModel(const JobConfig& job,
-                                                           const ModelList& models, Env* env) {
+absl::StatusOr<StartCheck> CheckInitialModel(const JobConfig& job, const ModelList& models,
+                                             Env* env) {
   const std::string& dir = job.initial_model();
-  if (dir.empty()) return std::vector<std::string>();
+  if (dir.empty()) return StartCheck();
   const auto manifest = ReadManifest(dir, env);
-  if (!manifest.ok()) return std::vector<std::string>();
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
-  return CheckFeatures("initial_model", dir, CheckTables(dir, *manifest, model->tables()), job,
-                       models, env);
+  if (!manifest.ok()) return StartCheck();
+  return CheckFeatures(
+      "initial_model", dir, *manifest, job, models, env,
+      [&](const std::vector<TableConfig>& tables) { return CheckValues(dir, *manifest, tables); });
 }
 
-absl::StatusOr<std::vector<std::string>> CheckInitialCheckpoint(const JobConfig& job,
-                                                                const ModelList& models, Env* env) {
-  if (job.initial_checkpoint().empty()) return std::vector<std::string>();
+absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const ModelList& models,
+                                                  Env* env) {
+  if (job.initial_checkpoint().empty()) return StartCheck();
   const auto found = FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr);
-  if (!found.ok()) return std::vector<std::string>();
-  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model, ModelSpec::Create(job, models));
+  if (!found.ok()) return StartCheck();
   std::vector<std::string> fresh;
-  const absl::Status tables = CheckStart(found->dir, found->manifest, model->tables(), &fresh);
-  SLUICE_ASSIGN_OR_RETURN(
-      std::vector<std::string> warnings,
-      CheckFeatures("initial_checkpoint", found->dir, tables, job, models, env));
+  SLUICE_ASSIGN_OR_RETURN(StartCheck check,
+                          CheckFeatures("initial_checkpoint", found->dir, found->manifest, job,
+                                        models, env, [&](const std::vector<TableConfig>& tables) {
+                                          return CheckStart(found->dir, found->manifest, tables,
+                                                            &fresh);
+                                        }));
   for (const std::string& table : fresh) {
-    warnings.push_back(absl::StrCat("initial_checkpoint: table '", table, "' is not in ",
-                                    found->dir, "; it starts with its initial values"));
+    check.warnings.push_back(absl::StrCat("initial_checkpoint: table '", table, "' is not in ",
+                                          found->dir, "; it starts with its initial values"));
   }
   const bool of_geo = found->manifest.checkpoint().mode() == ModeName(Mode::kGeo);
   if (of_geo || ModeOf(job.strategy()) == Mode::kGeo) {
-    warnings.push_back(absl::StrCat(
+    check.warnings.push_back(absl::StrCat(
         "initial_checkpoint: ", of_geo ? found->dir + " is of mode geo" : "this job is of mode geo",
         ", where the workers hold the optimizer state; the tables start with the values of ",
         found->dir, " and fresh optimizer state"));
   }
-  return warnings;
+  return check;
 }
 
 }  // namespace sluice

@@ -10,9 +10,14 @@
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/optimizer/update_rule.h"
+#include "common/saved_model/start_map.h"
 
 namespace sluice {
 namespace {
+
+// Shards of a table whose number must not follow that of the pservers: enough for the largest
+// cluster, few enough that the smallest one has no trouble with them.
+constexpr uint32_t kFixedShards = 256;
 
 // Begins every refusal with the table's name.
 absl::Status RefuseTable(const TableConfig& table, absl::string_view why) {
@@ -73,8 +78,13 @@ absl::Status OverrideSparse(const TableConfig& from, TableConfig* to) {
                      Names(to->columns())));
   }
   if (from.num_shards() != 0) to->set_num_shards(from.num_shards());
-  // num_shards and max_rows are the job's alone. A model derives neither.
+  // num_shards, limits and what rows must do to come and stay are the job's alone. A model derives
+  // none of them.
   to->set_max_rows(from.max_rows());
+  if (from.has_expire()) *to->mutable_expire() = from.expire();
+  to->set_max_gib(from.max_gib());
+  if (from.has_evict()) *to->mutable_evict() = from.evict();
+  if (from.has_admit()) *to->mutable_admit() = from.admit();
   return OverrideColumns(from, to);
 }
 
@@ -85,6 +95,13 @@ absl::Status OverrideDense(const TableConfig& from, TableConfig* to) {
     return RefuseTable(from, "is dense: num_shards follows from its size; remove it");
   if (from.max_rows() != 0)
     return RefuseTable(from, "is dense and has no rows to limit; remove max_rows");
+  if (from.has_expire())
+    return RefuseTable(from, "is dense and has no rows that could expire; remove expire");
+  for (const char* name : {"max_gib", "evict", "admit"}) {
+    const auto* const field = TableConfig::descriptor()->FindFieldByName(name);
+    if (from.GetReflection()->HasField(from, field))
+      return RefuseTable(from, absl::StrCat("is dense and has no rows; remove ", name));
+  }
   const bool same_shape =
       std::equal(from.shape().begin(), from.shape().end(), to->shape().begin(), to->shape().end());
   if (from.shape_size() > 0 && !same_shape) {
@@ -129,6 +146,10 @@ absl::Status OverrideUpdateAt(const TableConfig& from, Mode mode, TableConfig* t
 }
 
 absl::Status OverrideTable(const TableConfig& from, Mode mode, TableConfig* to) {
+  if (from.has_start()) {
+    return RefuseTable(from,
+                       "start follows from initial_model or initial_checkpoint; remove it here");
+  }
   if (from.kind() != TableConfig::KIND_UNSPECIFIED && from.kind() != to->kind()) {
     return RefuseTable(
         from, absl::StrCat("kind ", TableConfig::Kind_Name(from.kind()), " is not the model's ",
@@ -279,12 +300,38 @@ absl::Status CheckComputeType(const JobConfig& job, bool on_cpu) {
       "give every worker a GPU (sluice launch --gpus=LIST, sluice-worker --device=cuda)"));
 }
 
+bool HasFixedShards(const TableConfig& table) {
+  return table.has_expire() || table.has_evict() || table.has_admit();
+}
+
+absl::Status FixShards(const Manifest* checkpoint, std::vector<TableConfig>* tables) {
+  for (TableConfig& table : *tables) {
+    if (table.kind() != TableConfig::SPARSE || !HasFixedShards(table)) continue;
+    uint32_t shards = kFixedShards;
+    std::string of = "a table with expire, evict or admit";
+    if (checkpoint != nullptr) {
+      const TableConfig* const saved = StartOf(*checkpoint, table);
+      if (saved != nullptr && saved->num_shards() != 0) {
+        shards = saved->num_shards();
+        of = "the checkpoint from which the job starts";
+      }
+    }
+    if (table.num_shards() != 0 && table.num_shards() != shards) {
+      return RefuseTable(table, absl::StrCat("num_shards is ", table.num_shards(), ", but ", of,
+                                             " has ", shards, "; remove num_shards"));
+    }
+    table.set_num_shards(shards);
+  }
+  return absl::OkStatus();
+}
+
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables) {
   for (TableConfig& table : *tables) {
     if (table.kind() == TableConfig::SPARSE && table.num_shards() == 0) {
       // Several shards a pserver, so that they can be spread evenly also over another number of
       // pservers.
-      table.set_num_shards(std::max<uint32_t>(4 * num_pservers, 16));
+      table.set_num_shards(HasFixedShards(table) ? kFixedShards
+                                                 : std::max<uint32_t>(4 * num_pservers, 16));
     }
   }
 }

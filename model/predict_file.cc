@@ -19,6 +19,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/base/local_path.h"
 #include "common/base/mutex.h"
 #include "common/base/output_target.h"
 #include "common/base/status_macros.h"
@@ -66,13 +67,18 @@ class ScoreWriter {
  public:
   ScoreWriter() = default;
   ~ScoreWriter() {
-    if (file_ == nullptr) return;
+    if (file_ == nullptr) return;  // nothing was opened, or an object of a store
     std::fclose(file_);
     if (written_ != path_) std::remove(written_.c_str());
   }
 
   absl::Status Open(const PredictOptions& options) {
     replace_ = options.replace;
+    if (HasScheme(options.output_file)) {
+      path_ = options.output_file;
+      SLUICE_ASSIGN_OR_RETURN(remote_, options.env->StartFile(path_));
+      return absl::OkStatus();
+    }
     const bool standard = options.output_file == kStandardOutput;
     const OutputTarget target = standard ? OutputTarget{options.output_file, /*in_place=*/true}
                                          : ResolveOutput(options.output_file);
@@ -97,11 +103,13 @@ class ScoreWriter {
   }
   // Flushes an output that is written directly, so that its reader gets the scores now.
   absl::Status Append(const std::string& text) {
+    if (remote_ != nullptr) return remote_->Append(text);
     bool written = std::fwrite(text.data(), 1, text.size(), file_) == text.size();
     if (written && written_ == path_) written = std::fflush(file_) == 0;
     return written ? absl::OkStatus() : Failed("cannot write");
   }
   absl::Status Close() {
+    if (remote_ != nullptr) return remote_->Finish();
     // An error here leaves the file to the destructor, which removes it.
     if (std::fflush(file_) != 0) return Failed("cannot write");
     absl::Status finished;
@@ -121,6 +129,7 @@ class ScoreWriter {
 
   std::string path_, written_;
   std::FILE* file_ = nullptr;
+  std::unique_ptr<NewFile> remote_;  // instead of the file, for an object of a store
   bool replace_ = true;
 };
 

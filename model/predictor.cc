@@ -125,7 +125,7 @@ absl::Status Predictor::LoadSparse(const std::string& dir, const Manifest& manif
 
 void Predictor::SparseTable::CopyRow(uint64_t key, float* to) const {
   const auto found = row_ids.find(key);
-  if (found == row_ids.end()) return layout->InitialRow(key, to);
+  if (found == row_ids.end()) return layout->RowBeforeUpdates(key, to);
   const size_t dim = layout->dim();
   std::copy_n(values.data() + found->second * dim, dim, to);
 }

@@ -21,12 +21,11 @@ class DataFiles {
  public:
   // Expands the patterns of the job and looks at each file, through `env`, which outlives this.
   // With evaluate_only, ignores the patterns of training. Statuses as ExpandFiles and SampleFile.
-  static absl::StatusOr<std::shared_ptr<const DataFiles>> See(const JobConfig& job,
-                                                              Env* env = Env::Real());
+  static absl::StatusOr<std::shared_ptr<const DataFiles>> See(const JobConfig& job, Env* env);
   // Looks at the files that a prediction reads; train() and eval() are empty. Statuses as
   // SampleFile.
   static absl::StatusOr<std::shared_ptr<const DataFiles>> SeeForPrediction(
-      const std::vector<std::string>& paths, Env* env = Env::Real());
+      const std::vector<std::string>& paths, Env* env);
 
   // Sorted, without duplicates.
   const std::vector<std::string>& train() const { return train_; }
@@ -45,7 +44,7 @@ class DataFiles {
   absl::Status Look(const std::vector<std::string>& paths);
   absl::Status Changed(const std::string& path, const std::string& what) const;
 
-  Env* env_ = Env::Real();      // opens the files
+  Env* env_ = nullptr;          // opens the files
   const char* reader_ = "job";  // what reads the files, for messages
   std::vector<std::string> train_, eval_;
   absl::flat_hash_map<std::string, FileSample> seen_;

@@ -30,6 +30,14 @@ bool NoExample(const LineParser& parser, LineReader::Line* line) {
   return !line->too_long && parser.Skips(line->text());
 }
 
+// Features that are numbers or vectors of them.
+size_t NumericFeatures(const FeatureSchema& schema) {
+  const auto& numbers = schema.numerics();
+  size_t features = 0;
+  for (size_t i = 0; i < numbers.size(); i += std::max<size_t>(numbers[i].dim, 1)) ++features;
+  return features;
+}
+
 // Problems of the lines of a beginning, on their way to `problem`. Those of the first line wait for
 // the second: where only the first is wrong, and names stand in it for numbers, it is a header.
 class BeginningProblems {
@@ -200,12 +208,12 @@ absl::StatusOr<DataSource::Beginning> LineSource::CheckBeginning(const std::stri
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<LineReader> at_start,
                           ReaderAt(path, file, 0, bytes));
   LineReader& reader = *at_start;
-  const std::unique_ptr<LineParser> parser = file.make();
+  const std::unique_ptr<LineParser> parser = file.Make();
   Beginning beginning;
   Batch examples;
   examples.Reset(schema().numerics().size(), schema().slots().size());
   LineReader::Line line;
-  BeginningProblems problems(format_->config(), schema().numerics().size(), problem);
+  BeginningProblems problems(format_->config(), NumericFeatures(schema()), problem);
   uint64_t number = file.header_lines + 1, next_number = number;
   while (reader.next_offset() < bytes && beginning.lines < lines) {
     SLUICE_ASSIGN_OR_RETURN(const bool more, reader.Next(&line));
@@ -234,6 +242,10 @@ absl::StatusOr<DataSource::Beginning> LineSource::CheckBeginning(const std::stri
     problems.Add(number, std::move(of_line), parsed, *parser);
   }
   problems.Release();
+  // Lines do not name them.
+  for (const LineParser::Constant& constant : file.constants) {
+    if (!beginning.named.empty()) beginning.named[constant.column] = beginning.lines;
+  }
   for (size_t i = 0; i < examples.n; ++i) {
     beginning.positive += examples.label[i] == 1;
     beginning.weighted += examples.weight[i] != 0;
@@ -373,6 +385,7 @@ absl::Status LineSource::AppendLine(LineParser* parser, const LineReader::Line& 
   }
   *bad_line = parser->Parse(line.data, line.size);
   if (!bad_line->ok()) return absl::OkStatus();
+  parser->FillConstants();
   if (parsed != nullptr) *parsed = true;
   absl::Status status = schema().AppendExample(parser->cells(), need_label, examples);
   // Other errors are not the line's, such as a batch that is full.
@@ -386,7 +399,7 @@ absl::StatusOr<std::vector<uint64_t>> LineSource::CountLines(const std::string& 
                                                              uint64_t piece_bytes) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, format_->ParserOf(path, /*need_label=*/true));
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader, ReaderAt(path, file, begin, end));
-  const std::unique_ptr<LineParser> parser = file.make();
+  const std::unique_ptr<LineParser> parser = file.Make();
   std::vector<uint64_t> lines;
   LineReader::Line line;
   while (reader->next_offset() < end) {
@@ -432,7 +445,13 @@ absl::Status LineSource::ReadLines(const std::string& path, absl::Span<const Tex
                           ReaderAt(path, file, pieces.front().begin, pieces.front().end));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
-  const std::unique_ptr<LineParser> parser = file.make();
+  const std::unique_ptr<LineParser> parser = file.Make();
+  // Dealt data has many short pieces. Far away, each would wait for requests of its own.
+  if (pieces.size() > 1) {
+    std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    for (const TextRange& piece : pieces) ranges.emplace_back(piece.begin, piece.end);
+    reader->ExpectPieces(ranges);
+  }
   for (const TextRange& piece : pieces) {
     reader->ExpectEnd(piece.end);
     SLUICE_RETURN_IF_ERROR(
@@ -538,7 +557,7 @@ class LineSource::Stream : public ExampleStream {
 
 class LineSource::Stream::StreamParser : public ExampleStream::Parser {
  public:
-  explicit StreamParser(const Stream* stream) : stream_(*stream), parser_(stream->file_.make()) {}
+  explicit StreamParser(const Stream* stream) : stream_(*stream), parser_(stream->file_.Make()) {}
 
   absl::Status Parse(Text* text, Piece* piece, BadLines* bad) override {
     const FeatureSchema& schema = stream_.source_.schema();
@@ -605,6 +624,10 @@ absl::StatusOr<std::unique_ptr<ExampleStream>> LineSource::OpenStream(
 
 absl::Status DataSource::CheckUnchanged(const std::string& path) const {
   return files_ == nullptr ? absl::OkStatus() : files_->CheckUnchanged(path);
+}
+
+absl::StatusOr<std::vector<RowGroup>> DataSource::RowGroups(const std::string&) const {
+  return absl::UnimplementedError("this data source has no row groups");
 }
 
 absl::Status DataSource::CheckColumns(const std::string&, bool) const { return absl::OkStatus(); }

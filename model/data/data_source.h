@@ -1,8 +1,11 @@
 // Reads training and evaluation data: files, pieces of files, and their examples.
 //
-// Text is plain, gzip or zstd (recognized by magic bytes). Offsets are in the decompressed
-// text. A piece holds the lines that start in [begin, end). A line of delimited text goes on after
-// a line end inside of a quoted cell (RecordRule).
+// Text is plain, gzip or zstd (recognized by magic bytes). Positions in a file are offsets in the
+// decompressed text. A piece holds the lines that start in [begin, end). A line of delimited text
+// goes on after a line end inside of a quoted cell (RecordRule).
+//
+// In formats of rows (DataFormat::rows) a position is the number of a row, from 0, and what is said
+// of lines holds for rows.
 //
 // Thread safety: a DataSource is safe from any thread, except Expect, which must not run
 // concurrently with other calls.
@@ -41,7 +44,7 @@ class ExampleStream {
     std::string path;       // "" is standard input
     std::string id_column;  // "" for none
   };
-  // Lines that are not parsed yet.
+  // Lines that are not parsed yet. Formats of rows have `rows` instead.
   struct Text {
     struct Line {
       size_t begin = 0, size = 0;  // in `bytes`; empty when too_long
@@ -50,6 +53,7 @@ class ExampleStream {
     };
     std::string bytes;
     std::vector<Line> lines;
+    std::shared_ptr<void> rows;
   };
   struct Piece {
     Batch examples;
@@ -74,9 +78,15 @@ class ExampleStream {
   virtual std::unique_ptr<Parser> NewParser() const = 0;
 };
 
-// The lines that start in [begin, end) of a text.
+// The lines that start in [begin, end) of a text, or these rows.
 struct TextRange {
   uint64_t begin = 0, end = UINT64_MAX;
+};
+
+// Rows that are stored together.
+struct RowGroup {
+  uint64_t rows = 0;
+  uint64_t bytes = 0;  // of the columns that the job uses, uncompressed
 };
 
 class DataSource {
@@ -84,8 +94,7 @@ class DataSource {
   // INVALID_ARGUMENT when the features do not fit the format, such as for an undeclared column.
   // `env` opens the files and outlives the source.
   static absl::StatusOr<std::unique_ptr<DataSource>> Create(
-      const DataConfig& config, std::shared_ptr<const FeatureSchema> schema,
-      Env* env = Env::Real());
+      const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env);
   virtual ~DataSource() = default;
 
   // From now on every file of the job must be as `files` has seen it. Reading a file that has
@@ -95,8 +104,9 @@ class DataSource {
   // FAILED_PRECONDITION when the file is no longer as expected.
   absl::Status CheckUnchanged(const std::string& path) const;
 
-  // Opens the file. INVALID_ARGUMENT when it is not text, or its header line lacks a needed column;
-  // other errors when the file cannot be read.
+  // Opens the file. INVALID_ARGUMENT when it is not of the format, or its header lacks a needed
+  // column; other errors when the file cannot be read. Formats of rows also refuse a column whose
+  // values are of another kind than in the files before, such as text instead of numbers.
   virtual absl::Status CheckColumns(const std::string& path, bool need_label) const;
 
   // What CheckBeginning has looked at.
@@ -111,17 +121,20 @@ class DataSource {
   };
   // Tells `line`, its number from 1, and what is wrong with it.
   using LineProblem = std::function<void(uint64_t line, const absl::Status& why)>;
-  // Parses the beginning of the file, up to `bytes` of its text or `lines` lines, as ReadPiece
-  // would with need_label, and tells of every problem of every line; a line may have several. A
-  // first line that looks like a header, in a file that has none, is one problem. LIBSVM labels 0
-  // and -1 in one file are a problem here, though ReadPiece takes both.
-  // Statuses as ReadPiece.
+  // Parses the beginning of the file, up to `bytes` of its text or `lines` lines (or rows alone),
+  // as ReadPiece would with need_label, and tells of every problem of every line; a line may have
+  // several. A first line that looks like a header, in a file that has none, is one problem. LIBSVM
+  // labels 0 and -1 in one file are a problem here, though ReadPiece takes both. Statuses as
+  // ReadPiece.
   virtual absl::StatusOr<Beginning> CheckBeginning(const std::string& path, uint64_t bytes,
                                                    uint64_t lines,
                                                    const LineProblem& problem) const;
 
-  // Bytes of the decompressed text. Reads the whole file when it is compressed.
+  // The end of the file's positions: bytes of the decompressed text, or rows. Reads the whole file
+  // when it is compressed text.
   virtual absl::StatusOr<uint64_t> TextBytes(const std::string& path) const = 0;
+  // Formats of rows: the row groups of the file, which its footer tells.
+  virtual absl::StatusOr<std::vector<RowGroup>> RowGroups(const std::string& path) const;
 
   // Counts, without parsing, the lines that ReadPiece turns into examples or bad lines. Element i
   // counts those that start in [begin + i * piece_bytes, begin + (i + 1) * piece_bytes) and before
@@ -150,7 +163,7 @@ class DataSource {
   Env* env() const { return env_; }
 
  protected:
-  explicit DataSource(Env* env = Env::Real()) : env_(env) {}
+  explicit DataSource(Env* env) : env_(env) {}
   Env* const env_;
   std::shared_ptr<const DataFiles> files_;  // null: any files
 };

@@ -21,6 +21,7 @@ constexpr char kHeaderNames[] = "the header of the file names";
 struct Header {
   FileIdentity identity;
   std::vector<int> cell_of_column;
+  std::vector<bool> has;  // FileParser::has
   size_t cells = 0;
   uint64_t examples_begin = 0;  // after the header line
   uint64_t lines = 0;           // the header line and all lines before it
@@ -45,9 +46,11 @@ class DelimitedFormat final : public LineFormat {
 
   RecordRule record_rule() const override { return delimited_.record_rule(); }
   bool reads_first_lines() const override { return config_.csv().header(); }
-  absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const override;
-  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                            LineReader* reader) const override;
+
+ protected:
+  absl::StatusOr<FileParser> BindFile(const std::string& path, bool need_label) const override;
+  absl::StatusOr<FileParser> BindStream(const std::vector<std::string>& columns,
+                                        LineReader* reader) const override;
 
  private:
   static constexpr size_t kKeptHeaders = 4096;
@@ -55,10 +58,11 @@ class DelimitedFormat final : public LineFormat {
   // Reads the header of a file once, as long as the file stays the same.
   absl::StatusOr<Header> HeaderOf(const std::string& path, bool need_label) const;
   absl::StatusOr<Header> ReadHeader(const std::string& path, bool need_label) const;
-  // The parser of lines with the columns `names`, of a file with or without a header.
+  // The parser of lines with the columns `names`, of the file at `path` with or without a header.
   absl::StatusOr<FileParser> Bind(const std::vector<std::string>& columns,
-                                  const std::vector<std::string>& names, const std::string& where,
-                                  bool need_label, const std::string& header_text) const;
+                                  const std::vector<std::string>& names, const std::string& path,
+                                  const std::string& where, bool need_label,
+                                  const std::string& header_text) const;
 
   const Delimited delimited_;
   const std::string named_by_;
@@ -81,9 +85,9 @@ absl::StatusOr<Header> DelimitedFormat::ReadHeader(const std::string& path, bool
     header.cell_of_column.assign(schema_->columns().size(), -1);
     return header;
   }
-  SLUICE_ASSIGN_OR_RETURN(
-      header.cell_of_column,
-      BindColumns(schema_->columns(), line.names, need_label, absl::StrCat("data file ", path)));
+  SLUICE_ASSIGN_OR_RETURN(header.cell_of_column,
+                          BindWithFolders(schema_->columns(), line.names, path, need_label,
+                                          absl::StrCat("data file ", path), &header.has));
   return header;
 }
 
@@ -105,12 +109,13 @@ absl::StatusOr<Header> DelimitedFormat::HeaderOf(const std::string& path, bool n
   return header;
 }
 
-absl::StatusOr<FileParser> DelimitedFormat::ParserOf(const std::string& path,
+absl::StatusOr<FileParser> DelimitedFormat::BindFile(const std::string& path,
                                                      bool need_label) const {
   if (!config_.csv().header())
-    return Bind(schema_->columns(), NamedColumns(config_), "the format", need_label, "");
+    return Bind(schema_->columns(), NamedColumns(config_), path, "the format", need_label, "");
   SLUICE_ASSIGN_OR_RETURN(Header header, HeaderOf(path, need_label));
   FileParser file;
+  file.has = header.has;
   file.examples_begin = header.examples_begin;
   file.header_lines = header.lines;
   file.cells = header.cells;
@@ -122,14 +127,15 @@ absl::StatusOr<FileParser> DelimitedFormat::ParserOf(const std::string& path,
   return file;
 }
 
-absl::StatusOr<FileParser> DelimitedFormat::ParserOfStream(const std::vector<std::string>& columns,
-                                                           LineReader* reader) const {
+absl::StatusOr<FileParser> DelimitedFormat::BindStream(const std::vector<std::string>& columns,
+                                                       LineReader* reader) const {
+  const std::string& path = reader->text().path();
   if (!config_.csv().header())
-    return Bind(columns, NamedColumns(config_), "the format", /*need_label=*/false, "");
+    return Bind(columns, NamedColumns(config_), path, "the format", /*need_label=*/false, "");
   SLUICE_ASSIGN_OR_RETURN(const HeaderLine header, ReadHeaderLine(delimited_, reader));
-  SLUICE_ASSIGN_OR_RETURN(FileParser file, Bind(columns, header.names,
-                                                absl::StrCat("data file ", reader->text().path()),
-                                                /*need_label=*/false, header.text));
+  SLUICE_ASSIGN_OR_RETURN(FileParser file,
+                          Bind(columns, header.names, path, absl::StrCat("data file ", path),
+                               /*need_label=*/false, header.text));
   file.examples_begin = header.end;
   file.header_lines = header.lines;
   return file;
@@ -137,15 +143,16 @@ absl::StatusOr<FileParser> DelimitedFormat::ParserOfStream(const std::vector<std
 
 absl::StatusOr<FileParser> DelimitedFormat::Bind(const std::vector<std::string>& columns,
                                                  const std::vector<std::string>& names,
-                                                 const std::string& where, bool need_label,
+                                                 const std::string& path, const std::string& where,
+                                                 bool need_label,
                                                  const std::string& header_text) const {
   FileParser file;
   DelimitedParser::Expected expected;
   expected.named_by = config_.csv().header() ? kHeaderNames : named_by_;
   std::vector<int> bound(columns.size(), -1);
   if (!names.empty()) {  // an empty file has no header and no examples
-    SLUICE_ASSIGN_OR_RETURN(
-        bound, BindColumns(columns, names, need_label, where, schema_->columns().size()));
+    SLUICE_ASSIGN_OR_RETURN(bound,
+                            BindWithFolders(columns, names, path, need_label, where, &file.has));
   }
   file.cells = names.size();
   // Without a header only the number of its cells says that a line has no label.
@@ -184,7 +191,8 @@ absl::StatusOr<std::unique_ptr<DataSource>> MakeCsvSource(
   }
   if (!csv.header()) {
     SLUICE_RETURN_IF_ERROR(
-        BindColumns(schema->columns(), NamedColumns(config), true, "data.csv.columns").status());
+        BindColumns(schema->columns(), NamedOrFolderColumns(config), true, "data.csv.columns")
+            .status());
   }
   return MakeLineSource(std::make_unique<DelimitedFormat>(
       config, std::move(schema), env, std::move(delimited), "data.csv.columns of the job names"));
@@ -194,7 +202,8 @@ absl::StatusOr<std::unique_ptr<DataSource>> MakeCriteoSource(
     const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
   SLUICE_RETURN_IF_ERROR(
-      BindColumns(schema->columns(), NamedColumns(config), true, "format CRITEO_TSV").status());
+      BindColumns(schema->columns(), NamedOrFolderColumns(config), true, "format CRITEO_TSV")
+          .status());
   Delimited delimited = Delimited::Criteo();
   delimited.missing.assign(config.csv().missing().begin(), config.csv().missing().end());
   return MakeLineSource(std::make_unique<DelimitedFormat>(

@@ -20,8 +20,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "common/base/local_path.h"
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
+#include "model/data/partition_folders.h"
 
 namespace sluice {
 namespace {
@@ -397,6 +399,14 @@ std::string FingerprintOf(const JobConfig& job, const FeatureSchema& schema) {
   *data->mutable_slots() = job.data().slots();
   data->set_weight_column(job.data().weight_column());
   std::string fingerprint = relevant.SerializeAsString();
+  // Folders below are columns of the files in them.
+  for (const auto* const patterns : {&job.data().train_files(), &job.data().eval_files()}) {
+    for (const std::string& pattern : *patterns) {
+      const std::string fixed = FixedFolders(pattern);
+      if (pattern.find('/', fixed.size()) != std::string::npos && !fixed.empty())
+        absl::StrAppend(&fingerprint, "\nfolders below ", fixed);
+    }
+  }
   // The model decides which numbers and keys of the features an example has.
   for (const FeatureSchema::Numeric& numeric : schema.numerics())
     absl::StrAppend(&fingerprint, "\nnumber ", numeric.name);
@@ -417,8 +427,13 @@ std::unique_ptr<ExampleCache> MakeExampleCache(const JobConfig& job, const Featu
   options.env = env;
   options.clock = clock;
   options.dir = data.cache_dir();
-  if (options.dir.empty())
-    options.dir = std::filesystem::path(job.output_dir()).parent_path() / "data_cache";
+  if (options.dir.empty()) {
+    // Caches are mapped, so they are files of this host even if the output is on a store.
+    std::error_code error;
+    options.dir = HasScheme(job.output_dir())
+                      ? std::filesystem::current_path(error) / "output" / "data_cache"
+                      : std::filesystem::path(job.output_dir()).parent_path() / "data_cache";
+  }
   options.write = data.cache();
   options.max_bytes = data.cache_max_bytes();
   options.fingerprint = FingerprintOf(job, schema);

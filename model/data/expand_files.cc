@@ -9,7 +9,12 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/civil_time.h"
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
 
@@ -47,6 +52,91 @@ std::string Unmarked(const std::string& pattern) {
   return name;
 }
 
+constexpr int64_t kMostOfRange = 100'000;
+
+// A day written as 2026-11-29. False for any other text.
+bool ParseDay(const std::string& text, absl::CivilDay* day) {
+  return text.size() == 10 && text[4] == '-' && text[7] == '-' && absl::ParseCivilTime(text, day) &&
+         absl::FormatCivilTime(*day) == text;
+}
+
+bool IsDigits(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isdigit(static_cast<unsigned char>(c));
+  });
+}
+
+// The texts of {first..last}: days, or numbers, with zeros in front where `first` has them. Empty:
+// it is no such range.
+absl::StatusOr<std::vector<std::string>> TextsOfRange(const std::string& first,
+                                                      const std::string& last) {
+  std::vector<std::string> texts;
+  absl::CivilDay from_day, to_day;
+  int64_t from = 0, to = 0;
+  const bool days = ParseDay(first, &from_day) && ParseDay(last, &to_day);
+  if (days) {
+    to = to_day - from_day;
+  } else if (!IsDigits(first) || !IsDigits(last) || !absl::SimpleAtoi(first, &from) ||
+             !absl::SimpleAtoi(last, &to)) {
+    return texts;
+  }
+  if (to < from || to - from >= kMostOfRange) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("{", first, "..", last, "} ", to < from ? "falls" : "is too long",
+                     "; give a range that rises, of at most ", kMostOfRange));
+  }
+  const bool zeros = first.size() > 1 && first[0] == '0';
+  for (int64_t i = from; i <= to; ++i) {
+    texts.push_back(days    ? absl::FormatCivilTime(from_day + i)
+                    : zeros ? absl::StrFormat("%0*d", static_cast<int>(first.size()), i)
+                            : absl::StrCat(i));
+  }
+  return texts;
+}
+
+// The patterns that one with ranges stands for, such as day={2026-11-01..2026-11-30}; itself, if it
+// has none.
+absl::StatusOr<std::vector<std::string>> WithoutRanges(const std::string& pattern) {
+  for (size_t open = pattern.find('{'); open != std::string::npos;
+       open = pattern.find('{', open + 1)) {
+    const size_t close = pattern.find('}', open);
+    const size_t dots = pattern.find("..", open);
+    if (close == std::string::npos || dots == std::string::npos || dots > close) continue;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                            TextsOfRange(pattern.substr(open + 1, dots - open - 1),
+                                         pattern.substr(dots + 2, close - dots - 2)));
+    if (texts.empty()) continue;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> rests,
+                            WithoutRanges(pattern.substr(close + 1)));
+    if (texts.size() * rests.size() > static_cast<size_t>(kMostOfRange)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stands for more than ", kMostOfRange, " patterns; use a wildcard"));
+    }
+    std::vector<std::string> patterns;
+    for (const std::string& text : texts) {
+      for (const std::string& rest : rests)
+        patterns.push_back(absl::StrCat(pattern.substr(0, open), text, rest));
+    }
+    return patterns;
+  }
+  return std::vector<std::string>{pattern};
+}
+
+// Whether a wildcard at the beginning of a name has matched a name that begins with '_' or '.':
+// writers keep marks and unfinished files under such names.
+bool IsHidden(const std::string& path, const std::string& pattern) {
+  const std::vector<absl::string_view> names = absl::StrSplit(path, '/'),
+                                       marks = absl::StrSplit(pattern, '/');
+  for (size_t i = 0; i < std::min(names.size(), marks.size()); ++i) {
+    // From the end, since the pattern may begin with another spelling of the folders.
+    const absl::string_view name = names[names.size() - 1 - i], mark = marks[marks.size() - 1 - i];
+    if (!name.empty() && !mark.empty() && (name[0] == '_' || name[0] == '.') &&
+        (mark[0] == '*' || mark[0] == '?' || mark[0] == '['))
+      return true;
+  }
+  return false;
+}
+
 struct FoundFile {
   std::string path;
   // Both 0: not known, or a file of a store, which has one path.
@@ -82,18 +172,30 @@ class Expansion {
 
   // Statuses as ExpandFiles.
   absl::Status Add(const std::string& pattern) {
-    if (HasScheme(pattern)) return AddUrl(pattern);
-    // The name of a file, even if it has wildcards.
-    for (const std::string& name : {pattern, Unmarked(pattern)}) {
-      SLUICE_ASSIGN_OR_RETURN(const bool found, AddName(name, pattern));
-      if (found) return absl::OkStatus();
+    if (!HasScheme(pattern)) {
+      // The name of a file, even if it has wildcards.
+      for (const std::string& name : {pattern, Unmarked(pattern)}) {
+        SLUICE_ASSIGN_OR_RETURN(const bool found, AddName(name, pattern));
+        if (found) return absl::OkStatus();
+      }
     }
-    return AddMatches(pattern);
+    const auto patterns = WithoutRanges(pattern);
+    if (!patterns.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data file \"", pattern, "\": ", patterns.status().message()));
+    }
+    for (const std::string& one : *patterns) SLUICE_RETURN_IF_ERROR(AddOne(one));
+    return absl::OkStatus();
   }
 
   std::vector<FoundFile>& files() { return files_; }
 
  private:
+  absl::Status AddOne(const std::string& pattern) {
+    if (HasScheme(pattern)) return AddUrl(pattern);
+    return AddMatches(pattern);
+  }
+
   // The place finds the files: what is a name, and what a pattern, differs between places.
   absl::Status AddUrl(const std::string& pattern) {
     if (const std::string problem = DataUrlProblem(pattern); !problem.empty())
@@ -111,8 +213,15 @@ class Expansion {
     }
     if (found->paths.empty())
       return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern, "\""));
-    for (std::string& path : found->paths)
-      SLUICE_RETURN_IF_ERROR(Take(std::move(path), FileIdentity(), pattern));
+    const size_t before = files_.size();
+    for (std::string& path : found->paths) {
+      if (!IsHidden(path, pattern))
+        SLUICE_RETURN_IF_ERROR(Take(std::move(path), FileIdentity(), pattern));
+    }
+    if (files_.size() == before) {
+      return absl::NotFoundError(absl::StrCat("no data file matches \"", pattern,
+                                              "\" but those whose names begin with '_' or '.'"));
+    }
     return absl::OkStatus();
   }
 
@@ -142,6 +251,7 @@ class Expansion {
           "of their own, and use no wildcard for folders that hold other things"));
     }
     for (std::string& path : found.paths) {
+      if (IsHidden(path, pattern)) continue;
       // Reading a file that cannot be looked at reports the reason.
       const FileInfo info = env_->Look(path).value_or(FileInfo());
       if (info.kind == FileInfo::Kind::kFolder) continue;

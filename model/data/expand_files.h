@@ -21,13 +21,15 @@ struct ExpandLimits {
   bool keep_aliases = false;
 };
 
-// Expands globs; sorted. A file that has several of the paths (links, ./, ../, //) comes once,
+// Expands globs, and ranges of days or numbers in them, such as day={2026-11-01..2026-11-30}, of
+// which each must match; sorted by their bytes. Names that begin with '_' or '.' match no wildcard
+// at the beginning of a name. A file that has several of the paths (links, ./, ../, //) comes once,
 // under the first of them. `env` opens the folders. NOT_FOUND names the pattern that matches
 // nothing, and `base`, against which relative patterns were resolved. PERMISSION_DENIED names the
 // folder that this user may not read, or that `env` refuses; it may hold matches. INVALID_ARGUMENT
 // names the pattern that passes a limit; no more is read then.
 absl::StatusOr<std::vector<std::string>> ExpandFiles(
-    const google::protobuf::RepeatedPtrField<std::string>& patterns, Env* env = Env::Real(),
+    const google::protobuf::RepeatedPtrField<std::string>& patterns, Env* env,
     const std::string& base = "the folder of the job file",
     const ExpandLimits& limits = ExpandLimits());
 
@@ -35,6 +37,6 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
 // name; each is read once. Says nothing of entries that cannot be expanded here. INVALID_ARGUMENT
 // names the field and the pattern that passes a limit.
 absl::StatusOr<std::vector<std::string>> WarnOfFilesNamedAgain(
-    const JobConfig& job, Env* env = Env::Real(), const ExpandLimits& limits = ExpandLimits());
+    const JobConfig& job, Env* env, const ExpandLimits& limits = ExpandLimits());
 
 }  // namespace sluice

@@ -16,6 +16,7 @@
 #include "common/config/data_format.h"
 #include "model/data/expand_files.h"
 #include "model/data/format_reader.h"
+#include "model/data/partition_folders.h"
 #include "model/data/text_reader.h"
 #include "model/features/cell.h"
 
@@ -114,12 +115,16 @@ absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader
 
 namespace {
 
+void AddColumn(const std::string& name, std::vector<std::string>* names) {
+  if (std::find(names->begin(), names->end(), name) == names->end()) names->push_back(name);
+}
+
 // ColumnsOfData with the files that `env` opens.
 absl::StatusOr<std::vector<std::string>> ColumnsIn(const DataConfig& data, Env* env) {
   const FormatReader* const reader = ReaderOf(data);
   if (reader == nullptr || reader->columns_of_file == nullptr ||
       (FormatOf(data).delimited && !data.csv().header()))
-    return NamedColumns(data);
+    return NamedOrFolderColumns(data);
   // An evaluation has no training files.
   const auto& patterns = data.train_files().empty() ? data.eval_files() : data.train_files();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> files, ExpandFiles(patterns, env));
@@ -127,11 +132,20 @@ absl::StatusOr<std::vector<std::string>> ColumnsIn(const DataConfig& data, Env* 
   // An empty file names no columns.
   for (size_t i = 0; i < files.size() && names.empty(); ++i) {
     SLUICE_ASSIGN_OR_RETURN(names, reader->columns_of_file(data, files[i], env));
+    if (names.empty()) continue;
+    for (const auto& [name, value] : PartitionColumns(data, files[i])) AddColumn(name, &names);
   }
   return names;
 }
 
 }  // namespace
+
+std::vector<std::string> NamedOrFolderColumns(const DataConfig& data) {
+  std::vector<std::string> names = NamedColumns(data);
+  if (names.empty()) return names;
+  for (const std::string& name : FolderColumns(data)) AddColumn(name, &names);
+  return names;
+}
 
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data) {
   return ColumnsReader(Env::Real())(data);

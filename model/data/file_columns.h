@@ -37,13 +37,14 @@ struct HeaderLine {
 
 // INVALID_ARGUMENT, naming the file, when its header is too long or cannot be split into cells.
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, const std::string& path,
-                                          Env* env = Env::Real());
+                                          Env* env);
 // The same for a reader at the beginning of the text, which it leaves after the header.
 absl::StatusOr<HeaderLine> ReadHeaderLine(const Delimited& delimited, LineReader* reader);
 
 // The columns of `data`, in the order of a line. They are those that the format or the
 // configuration names, or those that the first file (of train_files, or else of eval_files) names:
-// in its header, or, in JSON_LINES, in its first lines. Empty when nothing names them.
+// in its header, or, in JSON_LINES, in its first lines. Those that the folders of this file name
+// come after them. Empty when nothing names them.
 // REQUIRES: the defaults of `data` are filled in.
 absl::StatusOr<std::vector<std::string>> ColumnsOfData(const DataConfig& data);
 // The same, for data that `env` opens. It outlives what is returned.
@@ -51,6 +52,9 @@ std::function<absl::StatusOr<std::vector<std::string>>(const DataConfig&)> Colum
 
 // Places in FeatureSchema::columns().
 inline constexpr size_t kLabelColumn = 0, kWeightColumn = 1;
+
+// NamedColumns, and those of the folders that patterns name.
+std::vector<std::string> NamedOrFolderColumns(const DataConfig& data);
 
 // Returns the place of each needed column in `names`, or -1 for one that may be missing: a column
 // without a name, and label and weight unless `need_label`. Columns from `features_end` on are not

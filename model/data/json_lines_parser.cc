@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "model/features/cell.h"
 #include "simdjson.h"
@@ -21,9 +22,9 @@ namespace ondemand = simdjson::ondemand;
 constexpr size_t kMostDepth = 32;
 
 absl::Status NoJson(simdjson::error_code error) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the line is no object of JSON: ", simdjson::error_message(error),
-                   "; each line holds one whole object"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the line is no object of JSON: ", absl::StripSuffix(simdjson::error_message(error), "."),
+      "; each line holds one whole object"));
 }
 
 #define SLUICE_JSON_OR_RETURN(to, expression)      \

@@ -19,8 +19,8 @@ uint64_t MulDiv(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b / c);
 }
 
-// The indices of the pieces in the order in which they are dealt. The pieces of a compressed file
-// stay together, in their order.
+// The indices of the pieces in the order in which they are dealt. The pieces of a compressed file,
+// and of a unit of rows, stay together, in their order.
 std::vector<uint32_t> OrderOf(const std::vector<CountedPiece>& pieces, const LaneOptions& options) {
   std::vector<uint32_t> order;
   order.reserve(pieces.size());
@@ -36,7 +36,9 @@ std::vector<uint32_t> OrderOf(const std::vector<CountedPiece>& pieces, const Lan
     // them in another order would decompress the file again and again.
     const bool whole = pieces[end - 1].end == kTextEnd;
     units.push_back(p);
-    for (uint32_t q = p + 1; q < end && !whole; ++q) units.push_back(q);
+    for (uint32_t q = p + 1; q < end && !whole; ++q) {
+      if (!pieces[q].goes_on) units.push_back(q);
+    }
   }
   units.push_back(pieces.size());
   const Permutation permuted(units.size() - 1, options.seed);

@@ -15,7 +15,8 @@
 // all global batches but the last are full, and the last one has the rest. A piece is cut only
 // where a lane is full. An epoch cuts at most L - 1 pieces, and about W - 1 of them are read by two
 // ranks. Pieces come in the order in which the ranks need them. The pieces of a compressed file
-// come in file order, so that a rank reads each file from front to back.
+// come in file order, so that a rank reads each file from front to back; and so do those of a unit
+// of rows.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -25,11 +26,13 @@
 
 namespace sluice {
 
-// The lines that start in [begin, end) of the text of a file.
+// The lines that start in [begin, end) of the text of a file; of a format of rows, those rows.
 struct CountedPiece {
   uint32_t file = 0;  // in the sorted list of training files
   uint64_t begin = 0, end = 0;
   uint64_t lines = 0;
+  // Formats of rows: comes behind the piece before it, as both are of one unit (row_groups.h).
+  bool goes_on = false;
 };
 
 // The end of the last piece of a compressed file, whose text size is not known.

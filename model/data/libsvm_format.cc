@@ -6,6 +6,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/config/csv_options.h"
+#include "common/config/data_columns.h"
 #include "model/data/file_columns.h"
 #include "model/data/format_reader.h"
 #include "model/data/line_format.h"
@@ -25,7 +26,9 @@ class LibsvmFormat final : public LineFormat {
       : LineFormat(config, std::move(schema), env) {}
 
   bool reads_first_lines() const override { return true; }
-  absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const override {
+
+ protected:
+  absl::StatusOr<FileParser> BindFile(const std::string& path, bool need_label) const override {
     if (!need_label) return Unlabelled(schema_->columns());
     SLUICE_ASSIGN_OR_RETURN(const FirstWord first, FirstWordOf(path));
     FileParser file;
@@ -34,8 +37,8 @@ class LibsvmFormat final : public LineFormat {
     };
     return file;
   }
-  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                            LineReader*) const override {
+  absl::StatusOr<FileParser> BindStream(const std::vector<std::string>& columns,
+                                        LineReader*) const override {
     return Unlabelled(columns);
   }
 
@@ -119,12 +122,15 @@ bool IsIndex(const std::string& name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// `other`: the one column that is no number; "" for none.
+// `other`: the one column of lines that is no number; "" for none.
 absl::Status CheckNumbers(const DataConfig& config, const FeatureSchema& schema,
                           const std::string& other, const char* numbered_by) {
+  const std::vector<std::string> folders = FolderColumns(config);
   for (size_t i = kWeightColumn; i < schema.columns().size(); ++i) {
     const std::string& name = schema.columns()[i];
-    if ((i == kWeightColumn && name.empty()) || IsIndex(name)) continue;
+    if ((i == kWeightColumn && name.empty()) || IsIndex(name) ||
+        std::find(folders.begin(), folders.end(), name) != folders.end())
+      continue;
     if (!other.empty() && name == other) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("column ", QuotedCell(name), " is not an index, and ",

@@ -26,10 +26,21 @@ namespace sluice {
 
 // How the lines of one file are parsed, and where its examples begin.
 struct FileParser {
+  // With the constants, which the parser borrows.
+  std::unique_ptr<LineParser> Make() const {
+    std::unique_ptr<LineParser> parser = make();
+    if (!constants.empty()) parser->SetConstants(&constants);
+    return parser;
+  }
+
   std::function<std::unique_ptr<LineParser>()> make;  // a parser for one thread
   uint64_t examples_begin = 0;                        // after the header line
   uint64_t header_lines = 0;                          // the header line and all lines before it
   size_t cells = 0;                                   // of an example; 0: none, or not delimited
+  // The columns that the file itself has, where it has the same in all lines; else empty.
+  std::vector<bool> has;
+  // The columns of the folders (partition_folders.h) that it does not have.
+  std::vector<LineParser::Constant> constants;
   // Set where lines may lack their label, and only the other lines of the file tell whether they
   // do: the parser for the other case than that of `make`, and what a line says: 1 for it, -1
   // against it, 0 nothing. `vote` may change the line.
@@ -48,17 +59,29 @@ class LineFormat {
   // job needs.
   virtual bool reads_first_lines() const { return false; }
   // The parser of the file at `path`.
-  virtual absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const = 0;
+  absl::StatusOr<FileParser> ParserOf(const std::string& path, bool need_label) const;
   // The parser of a text whose lines may lack their label. `columns` begin with those of the
   // schema. `reader` is at the beginning of the text, and afterwards at its first example.
-  virtual absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                                    LineReader* reader) const = 0;
+  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
+                                            LineReader* reader) const;
 
   const DataConfig& config() const { return config_; }
   const std::shared_ptr<const FeatureSchema>& schema() const { return schema_; }
   Env* env() const { return env_; }
 
  protected:
+  // The same without the constants.
+  virtual absl::StatusOr<FileParser> BindFile(const std::string& path, bool need_label) const = 0;
+  virtual absl::StatusOr<FileParser> BindStream(const std::vector<std::string>& columns,
+                                                LineReader* reader) const = 0;
+  // BindColumns for a file that has the columns `names` and, besides, those of its folders, whose
+  // places are -1. Also sets `has`.
+  absl::StatusOr<std::vector<int>> BindWithFolders(const std::vector<std::string>& columns,
+                                                   const std::vector<std::string>& names,
+                                                   const std::string& path, bool need_label,
+                                                   const std::string& where,
+                                                   std::vector<bool>* has) const;
+
   const DataConfig config_;
   const std::shared_ptr<const FeatureSchema> schema_;
   Env* const env_;
@@ -71,11 +94,12 @@ class UniformLineFormat final : public LineFormat {
  public:
   using LineFormat::LineFormat;
 
-  absl::StatusOr<FileParser> ParserOf(const std::string&, bool) const override {
-    return ParserOfStream(schema_->columns(), nullptr);
+ protected:
+  absl::StatusOr<FileParser> BindFile(const std::string&, bool) const override {
+    return BindStream(schema_->columns(), nullptr);
   }
-  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                            LineReader*) const override {
+  absl::StatusOr<FileParser> BindStream(const std::vector<std::string>& columns,
+                                        LineReader*) const override {
     FileParser file;
     file.make = [columns] { return std::make_unique<Parser>(columns); };
     return file;

@@ -84,6 +84,16 @@ std::string LineParser::TextAt(size_t column) const {
   return std::string(typed_.empty() ? values_[column] : TextOf(typed_[column], &memory));
 }
 
+void LineParser::Fill(const Constant& constant) {
+  if (typed_.empty()) {
+    if (!missing_[constant.column]) return;
+    values_[constant.column] = constant.value;
+    missing_[constant.column] = false;
+  } else if (typed_[constant.column].kind() == Cell::Kind::kMissing) {
+    typed_[constant.column] = Cell::Text(constant.value);
+  }
+}
+
 void LineParser::CountValues(std::vector<uint64_t>* counts) const {
   counts->resize(typed_.size());
   for (size_t c = 0; c < typed_.size(); ++c)

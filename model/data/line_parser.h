@@ -35,6 +35,18 @@ class LineParser {
   virtual bool RepeatsHeader(std::string_view) const { return false; }
   // INVALID_ARGUMENT says what is wrong with the line.
   virtual absl::Status Parse(char* line, size_t size) = 0;
+  // A column that has one value in all lines, which the lines do not have.
+  struct Constant {
+    size_t column = 0;
+    std::string value;
+  };
+  // `constants` outlive the parser.
+  void SetConstants(const std::vector<Constant>* constants) { constants_ = constants; }
+  // Sets them where the last line has no value.
+  void FillConstants() {
+    if (constants_ == nullptr) return;
+    for (const Constant& constant : *constants_) Fill(constant);
+  }
   // The cells [columns] of the last line parsed.
   ExampleCells cells() const {
     if (typed_.empty()) return {values_.data(), missing_.get(), nullptr};
@@ -75,6 +87,11 @@ class LineParser {
   std::unique_ptr<bool[]> missing_;
   // [columns] when the parser makes typed cells, in place of values_ and missing_; else empty.
   std::vector<Cell> typed_;
+
+ private:
+  void Fill(const Constant& constant);
+
+  const std::vector<Constant>* constants_ = nullptr;
 };
 
 // How delimited text is cut into cells.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/base/status_macros.h"
 #include "model/data/text_form.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr size_t kReadBytes = 128 << 10;
 constexpr uint64_t kTailBytes = 1 << 10;
+constexpr uint64_t kUsualLineBytes = 4 << 10;  // few lines are longer
 // Text before a place that is read to find where the first record after it starts: more than a
 // record can have, and a usual line.
 constexpr uint64_t kLookBackBytes = RecordRule::kMostBytes + (4 << 10);
@@ -25,6 +27,16 @@ LineReader::LineReader(std::unique_ptr<TextReader> text, RecordRule rule)
       joins_(rule_.joins_lines()),
       buffer_(new char[kBufferBytes]) {
   text_->ExpectEnd(expected_end_);
+}
+
+void LineReader::ExpectPieces(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+  std::vector<FileRange> pieces;
+  for (const auto& [begin, end] : ranges) {
+    // With the byte that tells where a line starts, and the rest of the last line.
+    const uint64_t from = begin - std::min<uint64_t>(begin, 1);
+    pieces.push_back({from, end - from + kUsualLineBytes});
+  }
+  text_->ExpectPieces(std::move(pieces));
 }
 
 absl::StatusOr<bool> LineReader::Fill() {

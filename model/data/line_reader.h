@@ -64,6 +64,8 @@ class LineReader {
     expected_end_ = offset;
     text_->ExpectEnd(offset);
   }
+  // Says in which ascending ranges the wanted lines start, each with its begin and end.
+  void ExpectPieces(const std::vector<std::pair<uint64_t, uint64_t>>& ranges);
   // False at the end of the text.
   absl::StatusOr<bool> Next(Line* line);
 

@@ -17,20 +17,22 @@ class SlotFormat final : public LineFormat {
   SlotFormat(const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env)
       : LineFormat(config, std::move(schema), env) {}
 
-  absl::StatusOr<FileParser> ParserOf(const std::string&, bool need_label) const override {
-    return Bind(schema_->columns(), need_label);
+ protected:
+  absl::StatusOr<FileParser> BindFile(const std::string& path, bool need_label) const override {
+    return Bind(schema_->columns(), path, need_label);
   }
-  absl::StatusOr<FileParser> ParserOfStream(const std::vector<std::string>& columns,
-                                            LineReader*) const override {
-    return Bind(columns, /*need_label=*/false);
+  absl::StatusOr<FileParser> BindStream(const std::vector<std::string>& columns,
+                                        LineReader* reader) const override {
+    return Bind(columns, reader->text().path(), /*need_label=*/false);
   }
 
  private:
-  absl::StatusOr<FileParser> Bind(const std::vector<std::string>& columns, bool need_label) const {
-    SLUICE_ASSIGN_OR_RETURN(const std::vector<int> bound,
-                            BindColumns(columns, NamedColumns(config_), need_label, "data.slots",
-                                        schema_->columns().size()));
+  absl::StatusOr<FileParser> Bind(const std::vector<std::string>& columns, const std::string& path,
+                                  bool need_label) const {
     FileParser file;
+    SLUICE_ASSIGN_OR_RETURN(const std::vector<int> bound,
+                            this->BindWithFolders(columns, NamedColumns(config_), path, need_label,
+                                                  "data.slots", &file.has));
     file.make = [this, bound] {
       return std::make_unique<Parser>(config_.slots(), bound, missing_);
     };
@@ -43,7 +45,7 @@ absl::StatusOr<std::unique_ptr<DataSource>> MakeSlotSource(
     const DataConfig& config, std::shared_ptr<const FeatureSchema> schema, Env* env) {
   SLUICE_RETURN_IF_ERROR(CheckNoCsvOptions(config));
   SLUICE_RETURN_IF_ERROR(
-      BindColumns(schema->columns(), NamedColumns(config), true, "data.slots").status());
+      BindColumns(schema->columns(), NamedOrFolderColumns(config), true, "data.slots").status());
   return MakeLineSource(std::make_unique<SlotFormat<Parser>>(config, std::move(schema), env));
 }
 

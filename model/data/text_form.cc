@@ -26,8 +26,7 @@ constexpr char kExtractTar[] = "extract its files (tar -xf $) and name those";
 
 // In this order: the first form that fits is the answer.
 const Form kForms[] = {
-    {0, "PAR1"sv, "a Parquet file, which is not read yet",
-     "convert it to CSV, e.g. with pandas: read_parquet(\"$\").to_csv(\"$.csv\", index=False)"},
+    {0, "PAR1"sv, "a Parquet file, which this format does not read", "set data.format: PARQUET"},
     {0, "PARE"sv, "an encrypted Parquet file, which is not read", kPandas},
     {0, "ARROW1\0\0"sv, "an Arrow file (Feather), which is not read", kPandas},
     {0, "FEA1"sv, "a Feather file, which is not read", kPandas},
@@ -97,6 +96,37 @@ bool IsTfRecord(std::string_view head) {
 }
 
 // An object of JSON, or an array of objects, at the beginning of a text.
+// "UTF-16" or "UTF-32", by a byte order mark, or by zeros in every other byte of ASCII text.
+const char* WideText(std::string_view head) {
+  if (head.substr(0, 4) == "\xFF\xFE\0\0"sv || head.substr(0, 4) == "\0\0\xFE\xFF"sv)
+    return "UTF-32";
+  if (head.substr(0, 2) == "\xFF\xFE"sv || head.substr(0, 2) == "\xFE\xFF"sv) return "UTF-16";
+  constexpr size_t kLooked = 32;
+  if (head.size() < kLooked) return nullptr;
+  for (const size_t zeros_at : {0, 1}) {
+    size_t fitting = 0;
+    for (size_t i = 0; i < kLooked; ++i) fitting += (head[i] == 0) == (i % 2 == zeros_at);
+    if (fitting == kLooked) return "UTF-16";
+  }
+  return nullptr;
+}
+
+absl::Status IsOther(const std::string& path, std::string_view what, std::string_view remedy) {
+  std::string filled;
+  for (const char c : remedy) {
+    if (c == '$') {
+      filled += path;
+    } else {
+      filled += c;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("data file ", path, " is ", std::string(what), "; ", filled,
+                   " (data files are text, plain, gzip or zstd, or Parquet)"));
+}
+
+}  // namespace
+
 bool IsJson(std::string_view head) {
   const auto skip = [&head](std::string_view some) {
     head.remove_prefix(std::min(head.find_first_not_of(some), head.size()));
@@ -122,37 +152,6 @@ bool IsJson(std::string_view head) {
   skip(" \t");
   return !head.empty() && head.front() == ':';
 }
-
-// "UTF-16" or "UTF-32", by a byte order mark, or by zeros in every other byte of ASCII text.
-const char* WideText(std::string_view head) {
-  if (head.substr(0, 4) == "\xFF\xFE\0\0"sv || head.substr(0, 4) == "\0\0\xFE\xFF"sv)
-    return "UTF-32";
-  if (head.substr(0, 2) == "\xFF\xFE"sv || head.substr(0, 2) == "\xFE\xFF"sv) return "UTF-16";
-  constexpr size_t kLooked = 32;
-  if (head.size() < kLooked) return nullptr;
-  for (const size_t zeros_at : {0, 1}) {
-    size_t fitting = 0;
-    for (size_t i = 0; i < kLooked; ++i) fitting += (head[i] == 0) == (i % 2 == zeros_at);
-    if (fitting == kLooked) return "UTF-16";
-  }
-  return nullptr;
-}
-
-absl::Status IsOther(const std::string& path, std::string_view what, std::string_view remedy) {
-  std::string filled;
-  for (const char c : remedy) {
-    if (c == '$') {
-      filled += path;
-    } else {
-      filled += c;
-    }
-  }
-  return absl::InvalidArgumentError(absl::StrCat("data file ", path, " is ", std::string(what),
-                                                 "; ", filled,
-                                                 " (data files are text: plain, gzip or zstd)"));
-}
-
-}  // namespace
 
 absl::Status CheckTextForm(const std::string& path, std::string_view head, bool json) {
   for (const Form& form : kForms) {

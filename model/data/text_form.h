@@ -21,6 +21,9 @@ inline constexpr size_t kTextFormBytes = 512;
 // `json`: text of JSON is read; otherwise it is another form too.
 absl::Status CheckTextForm(const std::string& path, std::string_view head, bool json = false);
 
+// Whether a text begins with an object of JSON, or an array of them.
+bool IsJson(std::string_view head);
+
 // The error about text whose lines end in CR alone.
 absl::Status LinesEndInCr(const std::string& path);
 

@@ -90,6 +90,11 @@ class ByteSource {
     return sluice::ReadAt(file_.get(), path, offset, to, n);
   }
   void ExpectEnd(uint64_t offset) { file_->ExpectEnd(offset); }
+  // A file that is near needs no plan.
+  void ExpectPieces(std::vector<FileRange> pieces) {
+    if (auto* const ranges = dynamic_cast<RangesReader*>(file_.get()))
+      ranges->ExpectPieces(std::move(pieces));
+  }
 
   // The first n bytes, or fewer if the source is shorter. Of a pipe, whose writer may wait for an
   // answer, what is there: kMagicBytes or more.
@@ -135,6 +140,9 @@ class PlainReader : public TextReader {
     return absl::OkStatus();
   }
   void ExpectEnd(uint64_t offset) override { bytes_.ExpectEnd(offset); }
+  void ExpectPieces(std::vector<FileRange> pieces) override {
+    bytes_.ExpectPieces(std::move(pieces));
+  }
 
  private:
   absl::StatusOr<size_t> ReadSome(char* to, size_t n) override {
@@ -466,7 +474,13 @@ absl::StatusOr<std::unique_ptr<TextReader>> TextReader::OpenStandardInput(bool j
     compressed->json_ = json;
     return compressed;
   }
-  SLUICE_RETURN_IF_ERROR(CheckTextForm(path, head, json));
+  const absl::Status form = CheckTextForm(path, head, json);
+  if (!form.ok() && head.substr(0, 4) == "PAR1") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data file ", path,
+        " is a Parquet file, and those are read from their end; put it into a file and name that"));
+  }
+  SLUICE_RETURN_IF_ERROR(form);
   return std::unique_ptr<TextReader>(std::make_unique<PipeReader>(path, std::move(bytes)));
 }
 

@@ -10,16 +10,18 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/env.h"
 #include "common/base/file_identity.h"
+#include "common/base/ranges_reader.h"
 
 namespace sluice {
 
 // Tells whether an open reader still reads the file that the path names. `env` finds the file.
-absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env = Env::Real());
+absl::StatusOr<FileIdentity> IdentifyFile(const std::string& path, Env* env);
 
 // Identifies a file's contents across hosts, at the cost of two short reads at most.
 struct FileSample {
@@ -27,14 +29,13 @@ struct FileSample {
   uint32_t crc32c = 0;  // of its first and last 64 KiB, or of the ETag that a store names
 };
 // Statuses as TextReader::Open.
-absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env = Env::Real());
+absl::StatusOr<FileSample> SampleFile(const std::string& path, Env* env);
 
 class TextReader {
  public:
   // NOT_FOUND, PERMISSION_DENIED or INVALID_ARGUMENT (not a regular file, or not text:
   // CheckTextForm) name the path. `json`: as CheckTextForm.
-  static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path,
-                                                          Env* env = Env::Real(),
+  static absl::StatusOr<std::unique_ptr<TextReader>> Open(const std::string& path, Env* env,
                                                           bool json = false);
   // Reads from the current position of the process's standard input, which may be a pipe. Its
   // path() is kStandardInput. Two such readers would share the text between them.
@@ -55,6 +56,8 @@ class TextReader {
   virtual absl::Status SkipTo(uint64_t offset) = 0;
   // Promises that little text after `offset` is read (FileReader::ExpectEnd).
   virtual void ExpectEnd(uint64_t) {}
+  // Says which ascending ranges of the text will be read (RangesReader::ExpectPieces).
+  virtual void ExpectPieces(std::vector<FileRange>) {}
 
  protected:
   TextReader(std::string path, const FileIdentity& identity)

@@ -322,6 +322,44 @@ const char* EvalAccumulator::WhyNone() const {
   return weight_.ToDouble() == 0 ? "no example has a weight above 0" : "";
 }
 
+std::vector<CalibrationBin> EvalAccumulator::Calibration() const {
+  if (*WhyNone() != '\0') return {};
+  std::vector<CalibrationBin> groups;
+  const auto group = [&](const auto& bins, double unit) {
+    const double all = weight_.ToDouble() * kWeightUnit;
+    double before = 0;  // weight of the groups that are complete
+    double weight = 0, positive = 0, probability = 0;
+    int next = 1;  // share of the weight, in 1/kCalibrationBins, at which the open group ends
+    const auto reaches = [&](double sum) { return sum >= all * next / kCalibrationBins; };
+    const auto close = [&] {
+      CalibrationBin& closed = groups.emplace_back();
+      closed.set_weight(weight);
+      closed.set_probability(probability / weight);
+      closed.set_positive_rate(positive / weight);
+      before += weight;
+      weight = positive = probability = 0;
+      // One probability may have the weight of several groups. It must not leave tiny ones behind.
+      while (next <= kCalibrationBins && reaches(before)) ++next;
+    };
+    bins.ForEach([&](uint32_t bin, const auto& both) {
+      const double p = static_cast<double>(both.positive) * unit;
+      const double w = p + static_cast<double>(both.negative) * unit;
+      weight += w;
+      positive += p;
+      probability += w * (bin + 0.5) / kBins;
+      // By the sums and not by each group's own weight, so that the last one is no remainder.
+      if (reaches(before + weight)) close();
+    });
+    if (weight > 0) close();
+  };
+  if (fine_ != nullptr) {
+    group(*fine_, kWeightUnit);
+  } else {
+    group(bins_, kCoarseUnit);
+  }
+  return groups;
+}
+
 EvalMetrics EvalAccumulator::Metrics() const {
   EvalMetrics metrics;
   metrics.set_examples(examples_);

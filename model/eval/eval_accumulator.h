@@ -83,6 +83,10 @@ class EvalAccumulator {
   // are NaN where they are undefined: without weights, after a NaN logit, and calibration without
   // label 1.
   EvalMetrics Metrics() const;
+  static constexpr int kCalibrationBins = 20;
+  // Groups the examples by probability, into about kCalibrationBins groups of equal weight. Fewer
+  // when many examples have the same probability; none where no metric is defined.
+  std::vector<CalibrationBin> Calibration() const;
 
  private:
   // Returns why no metric is defined; empty when metrics are defined.

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/printable.h"
 
 namespace sluice {
 namespace {
@@ -77,10 +78,19 @@ bool ParseKey(std::string_view cell, uint64_t* key) {
 }
 
 std::string QuotedCell(std::string_view cell) {
-  const bool longer = cell.size() > 40;
-  if (longer) cell = cell.substr(0, 40);
+  constexpr size_t kMost = 40;
+  const bool longer = cell.size() > kMost;
+  if (longer) {
+    size_t end = kMost;
+    // Not within a character of UTF-8, which has at most 4 bytes.
+    while (end > kMost - 4 && (static_cast<unsigned char>(cell[end]) & 0xC0) == 0x80) --end;
+    cell = cell.substr(0, end);
+  }
   // Cells may hold any bytes, such as escape sequences of a terminal.
-  return absl::StrCat("\"", absl::CHexEscape({cell.data(), cell.size()}), longer ? "...\"" : "\"");
+  const absl::string_view text(cell.data(), cell.size());
+  return absl::StrCat(
+      "\"", IsPrintableLine(text) ? absl::Utf8SafeCHexEscape(text) : absl::CHexEscape(text),
+      longer ? "...\"" : "\"");
 }
 
 }  // namespace sluice

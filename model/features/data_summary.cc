@@ -64,28 +64,40 @@ void SetBit(uint64_t bit, std::string* bits) {
 
 }  // namespace
 
-void DataCounts::CountValues() {
-  for (const auto& [category, value] : line_) {
-    if (vocabularies_.size() <= category) vocabularies_.resize(category + 1);
-    Vocabulary& vocabulary = vocabularies_[category];
-    if (value != kOutOfVocabulary) {
-      SetBit(value, &vocabulary.seen);
-      // An example counts once, however many of its values are outside.
-    } else if (std::exchange(vocabulary.last_out, examples_) != examples_) {
-      ++vocabulary.out_of_vocabulary;
-    }
+void DataCounts::CountValue(uint32_t category, uint32_t value, uint64_t place) {
+  if (vocabularies_.size() <= category) vocabularies_.resize(category + 1);
+  Vocabulary& vocabulary = vocabularies_[category];
+  const uint64_t number = examples_ + 1 + place;
+  if (value != kOutOfVocabulary) {
+    SetBit(value, &vocabulary.seen);
+    // An example counts once, however many of its values are outside.
+  } else if (std::exchange(vocabulary.last_out, number) != number) {
+    ++vocabulary.out_of_vocabulary;
   }
 }
 
+void DataCounts::CountLabelValue(uint32_t value) { SetBit(value, &label_values_seen_); }
+
+void DataCounts::CountMissing(size_t column, size_t columns, uint64_t n) {
+  // The columns are not known before the first example.
+  if (missing_.size() < columns) missing_.resize(columns);
+  missing_[column] += n;
+}
+
+void DataCounts::CountExamples(uint64_t n, uint64_t positive) {
+  examples_ += n;
+  positive_ += positive;
+}
+
 void DataCounts::CountExample(const bool* missing, size_t columns, bool positive) {
+  // Most lines have no value of a vocabulary.
+  for (const auto& [category, value] : line_) CountValue(category, value, 0);
   ++examples_;
   positive_ += positive;
   // The columns are not known before the first example.
   if (missing_.size() < columns) missing_.resize(columns);
   uint64_t* const counts = missing_.data();
   for (size_t i = 0; i < columns; ++i) counts[i] += missing[i];
-  // Most lines have no value of a vocabulary.
-  if (!line_.empty()) CountValues();
   if (label_value_ >= 0) SetBit(static_cast<uint64_t>(label_value_), &label_values_seen_);
   DropLine();
 }

@@ -46,6 +46,18 @@ class DataCounts {
   // A header line in the middle of a file was skipped.
   void CountRepeatedHeader() { ++repeated_headers_; }
   void CountExample(const bool* missing, size_t columns, bool positive);
+  // The same for examples of columns, whose parts are counted one after the other: each value of a
+  // vocabulary, with the place from 0 of its example among those that CountExamples counts then.
+  void CountValue(uint32_t category, uint32_t value, uint64_t place);
+  void CountLabelValue(uint32_t value);
+  void CountMissing(size_t column, size_t columns, uint64_t n);
+  void CountExamples(uint64_t n, uint64_t positive);
+  // The values that AddValue has noted of the line, which is dropped.
+  std::vector<std::pair<uint32_t, uint32_t>> TakeValues() {
+    auto values = std::move(line_);
+    DropLine();
+    return values;
+  }
   void DropLine() {
     line_.clear();
     label_value_ = -1;
@@ -64,8 +76,6 @@ class DataCounts {
   const std::string& label_values_seen() const { return label_values_seen_; }
 
  private:
-  void CountValues();
-
   uint64_t examples_ = 0, positive_ = 0, repeated_headers_ = 0;
   std::vector<uint64_t> missing_;  // [columns]
   std::vector<Vocabulary> vocabularies_;

@@ -322,6 +322,8 @@ absl::StatusOr<DateFormat> DateFormat::Create(const std::string& format, DatePar
   return compiled;
 }
 
+int DateFormat::PartOfInstant(int64_t seconds) const { return PartOf(seconds, part_); }
+
 bool DateFormat::Parse(std::string_view cell, int* value) const {
   if (form_ == Form::kSeconds || form_ == Form::kMilliseconds) {
     double number;

@@ -23,6 +23,9 @@ class DateFormat {
   // False when the cell is not such a date, or lacks the time that the part needs.
   bool Parse(std::string_view cell, int* value) const;
 
+  // The part of a time in seconds since 1970, whatever the form of texts is.
+  int PartOfInstant(int64_t seconds) const;
+
   // Says which form a cell that does not parse should have, and which option may help, such as
   // "is not a date \"YYYY-MM-DD HH:MM\" ...".
   std::string ProblemOf(std::string_view cell) const;

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "model/features/cell_column.h"
+
 namespace sluice {
 namespace {
 
@@ -11,6 +13,24 @@ std::string_view Write(Number value, NumberText* memory) {
   return {memory->bytes, static_cast<size_t>(end - memory->bytes)};
 }
 
+Cell ValueAt(const CellColumn& column, size_t value) {
+  if (column.absent != nullptr && column.absent[value] != 0) return Cell();
+  switch (column.kind) {
+    case Cell::Kind::kText:
+      return Cell::Text(column.text[column.place(value)]);
+    case Cell::Kind::kInteger:
+      return Cell::Integer(column.integers[value]);
+    case Cell::Kind::kUnsigned:
+      return Cell::Unsigned(column.unsigned_integers[value]);
+    case Cell::Kind::kDouble:
+      return Cell::Double(column.doubles[value]);
+    case Cell::Kind::kInstant:
+      return Cell::Instant(column.integers[value]);
+    default:
+      return Cell();
+  }
+}
+
 }  // namespace
 
 std::string_view TextOf(const Cell& cell, NumberText* memory) {
@@ -18,6 +38,7 @@ std::string_view TextOf(const Cell& cell, NumberText* memory) {
     case Cell::Kind::kText:
       return cell.text();
     case Cell::Kind::kInteger:
+    case Cell::Kind::kInstant:
       return Write(cell.integer(), memory);
     case Cell::Kind::kUnsigned:
     case Cell::Kind::kBool:
@@ -29,6 +50,16 @@ std::string_view TextOf(const Cell& cell, NumberText* memory) {
     default:
       return "";
   }
+}
+
+Cell CellAt(const CellColumn& column, size_t row, std::vector<Cell>* values) {
+  if (!column.is_list()) return ValueAt(column, row);
+  if (column.null_lists != nullptr && column.null_lists[row] != 0) return Cell();
+  values->clear();
+  const size_t first = column.offsets[row], end = column.offsets[row + 1];
+  for (size_t v = first; v < end; ++v) values->push_back(ValueAt(column, v));
+  return Cell::List(values->data(), values->size(),
+                    column.weights == nullptr ? nullptr : column.weights + first);
 }
 
 }  // namespace sluice

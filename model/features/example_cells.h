@@ -20,7 +20,16 @@ namespace sluice {
 
 class Cell {
  public:
-  enum class Kind : uint8_t { kMissing, kText, kInteger, kUnsigned, kDouble, kBool, kList };
+  enum class Kind : uint8_t {
+    kMissing,
+    kText,
+    kInteger,
+    kUnsigned,
+    kDouble,
+    kBool,
+    kInstant,
+    kList
+  };
 
   Cell() = default;  // missing
   static Cell Text(std::string_view text) {
@@ -48,6 +57,11 @@ class Cell {
     cell.unsigned_ = value ? 1 : 0;
     return cell;
   }
+  static Cell Instant(int64_t seconds) {
+    Cell cell(Kind::kInstant, 0);
+    cell.integer_ = seconds;
+    return cell;
+  }
   // Several values of a categorical feature: `values` [size], no lists among them; missing ones are
   // skipped. `weights` [size] are those of the values when they are pooled; null: each is 1.
   static Cell List(const Cell* values, size_t size, const double* weights = nullptr) {
@@ -60,7 +74,7 @@ class Cell {
   Kind kind() const { return kind_; }
   // REQUIRES of all: the kind.
   std::string_view text() const { return {text_, size_}; }
-  int64_t integer() const { return integer_; }
+  int64_t integer() const { return integer_; }             // kInteger, kInstant
   uint64_t unsigned_integer() const { return unsigned_; }  // kUnsigned, kBool
   double number() const { return double_; }
   size_t size() const { return size_; }  // of a list
@@ -87,7 +101,8 @@ struct NumberText {
   char bytes[32];
 };
 inline std::string_view TextOf(std::string_view cell, NumberText*) { return cell; }
-// Numbers in the fewest digits that give them back. Of a missing cell "", and of a list "[...]".
+// Numbers in the fewest digits that give them back, instants in seconds. Of a missing cell "", and
+// of a list "[...]".
 std::string_view TextOf(const Cell& cell, NumberText* memory);
 
 // The cells of an example in the order of FeatureSchema::columns(), all of one kind.

@@ -22,6 +22,9 @@ absl::Status FeatureError(const Feature& feature, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("feature \"", feature.name(), "\": ", parts...));
 }
 
+constexpr uint32_t kMaxVector = 65536;           // numbers of a feature
+constexpr size_t kMaxNumbers = size_t{1} << 20;  // of a job
+
 std::string PathOf(int feature) { return absl::StrCat("features[", feature, "]"); }
 
 // The parts of the model that use a feature's number, or its keys.
@@ -91,6 +94,10 @@ class Compiler {
   absl::Status CompileFeature(const Feature& feature);
   absl::Status CheckEmbeddingDim(const Feature& feature) const;
   absl::Status CompileNumeric(const Feature& feature, int column);
+  // The fields of a vector.
+  absl::Status CompileVector(const Feature& feature, CompiledNumeric* numeric) const;
+  // Adds the numbers, which features may not call by the names of those of a vector.
+  absl::Status AddNumbers(const Feature& feature, CompiledNumeric numeric);
   absl::Status CompileBuckets(const Feature& feature, int column);
   absl::Status CompileCategorical(const Feature& feature, int column);
   // For columns whose values have weights (CellValues::kWeighted).
@@ -215,7 +222,8 @@ absl::Status Compiler::CompileLabelAndWeight() {
     }
     label = "label";
   } else if (ProgramGivesData(job_)) {
-    label = "label";  // no column is read, so the name stands for itself
+    // Batches name it so, and tables unless the job says another column.
+    if (label.empty()) label = "label";
   } else if (label.empty()) {
     return absl::InvalidArgumentError(
         "data.label.column is empty; name the column that holds the label");
@@ -226,7 +234,8 @@ absl::Status Compiler::CompileLabelAndWeight() {
                                                    label,
                                                    "\"; name another column or leave it empty"));
   }
-  SLUICE_ASSIGN_OR_RETURN(out_.label, LabelRule::Create(data));
+  SLUICE_ASSIGN_OR_RETURN(out_.label,
+                          LabelRule::Create(data, ProgramGivesData(job_) && !data.has_label()));
   out_.decimal_comma = data.csv().decimal_mark() == ",";
   out_.csv = format.delimited;
   out_.absent_labels = format.absent_labels;
@@ -348,6 +357,15 @@ absl::Status Compiler::CompileFeature(const Feature& feature) {
   SLUICE_ASSIGN_OR_RETURN(const int column, Column(feature, feature.numeric().column()));
   source.column = column;
   const NumericFeature& numeric = feature.numeric();
+  if (numeric.has_dim() && Bucketed(feature)) {
+    return FeatureError(feature,
+                        "has dim and boundaries, but a vector has no buckets; remove one of them");
+  }
+  if (!numeric.has_dim() && !numeric.multi_value_delimiter().empty()) {
+    return FeatureError(feature,
+                        "has multi_value_delimiter, but its cells are one number; set dim, the "
+                        "number of values, or remove multi_value_delimiter");
+  }
   if (!Bucketed(feature)) {
     if (numeric.keep_numeric()) {
       return FeatureError(feature, "keep_numeric needs boundaries; remove it or add boundaries");
@@ -398,10 +416,74 @@ absl::Status Compiler::CompileNumeric(const Feature& feature, int column) {
     numeric.offset = mean;
     numeric.scale = 1 / stddev;
   }
+  if (config.has_dim()) SLUICE_RETURN_IF_ERROR(CompileVector(feature, &numeric));
+  return AddNumbers(feature, std::move(numeric));
+}
+
+absl::Status Compiler::CompileVector(const Feature& feature, CompiledNumeric* numeric) const {
+  const NumericFeature& config = feature.numeric();
+  const std::string& delimiter = config.multi_value_delimiter();
+  if (config.dim() < 1 || config.dim() > kMaxVector) {
+    return FeatureError(feature, "dim is ", config.dim(), "; use 1 to ", kMaxVector);
+  }
+  numeric->dim = config.dim();
+  if (config.date_part() != WHOLE) {
+    return FeatureError(feature, "has dim and date_part, but a date is one value; remove one");
+  }
+  if (ProgramGivesData(job_)) return absl::OkStatus();  // as arrays
+  if (delimiter.size() > 1) {
+    return FeatureError(feature, "multi_value_delimiter is \"", delimiter, "\"; use one character");
+  }
+  if (!delimiter.empty()) {
+    const char c = delimiter[0];
+    if (c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E' || (c >= '0' && c <= '9') ||
+        (out_.decimal_comma && c == ',')) {
+      return FeatureError(feature, "multi_value_delimiter \"", delimiter,
+                          "\" is a character of numbers; change it");
+    }
+    numeric->delimiter = c;
+  }
+  const DataFormat& format = FormatOf(job_.data());
+  const std::string& column = config.column().empty() ? feature.name() : config.column();
+  const CellValues values = format.values_of(job_.data(), column);
+  if (values == CellValues::kWeighted) {
+    return FeatureError(feature, "has dim, but \"", column, "\" is a column of ",
+                        DataConfig::Format_Name(job_.data().format()),
+                        " with index:value, whose values have no places; remove dim");
+  }
+  if (format.slots) {
+    for (const Slot& slot : job_.data().slots()) {
+      if (slot.name() != column || slot.dim() <= 1) continue;
+      return FeatureError(feature, "has dim, and so has its slot, whose columns are ", column,
+                          ".0, ", column, ".1, ...; remove the dim of the slot");
+    }
+    if (!delimiter.empty() && delimiter != " ") {
+      return FeatureError(feature, "multi_value_delimiter is \"", delimiter,
+                          "\" but blanks separate the values of a slot; remove it");
+    }
+    numeric->delimiter = ' ';
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Compiler::AddNumbers(const Feature& feature, CompiledNumeric numeric) {
   const Use use = UseOf(feature, use_.numbers);
   if (!use.any()) return Unused(feature, true, use_);
+  numeric.first = out_.numeric_info.size();
+  if (numeric.first + numeric.size() > kMaxNumbers) {
+    return FeatureError(feature, "and the features before it have more than ", kMaxNumbers,
+                        " numbers, the most of a job; lower dim");
+  }
+  for (uint32_t i = 0; i < numeric.size(); ++i) {
+    std::string name =
+        numeric.dim == 0 ? feature.name() : absl::StrCat(feature.name(), "[", i, "]");
+    if (numeric.dim > 0 && by_name_.contains(name)) {
+      return FeatureError(feature, "has a number \"", name,
+                          "\", and so is another feature called; rename one of them");
+    }
+    out_.numeric_info.push_back({std::move(name), use.wide, use.deep, numeric.dim});
+  }
   out_.numerics.push_back(std::move(numeric));
-  out_.numeric_info.push_back({feature.name(), use.wide, use.deep});
   return absl::OkStatus();
 }
 

@@ -21,6 +21,7 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/base/hash.h"
+#include "model/features/cell.h"
 #include "model/features/date_format.h"
 #include "model/features/feature_schema.h"
 #include "model/features/feature_use.h"
@@ -57,7 +59,7 @@ void SeparateUnknownValues(JobConfig* job);
 
 inline constexpr int kNone = -1;
 
-// One number of an example.
+// The number of a feature, or the numbers of its vector.
 struct CompiledNumeric {
   std::string feature;
   int column = kNone;                      // index in columns
@@ -65,6 +67,11 @@ struct CompiledNumeric {
   bool log = false;
   double default_value = 0;      // the raw number of a missing cell
   double offset = 0, scale = 1;  // (value - offset) * scale
+  uint32_t dim = 0;              // of a vector; 0: the cell is one number
+  char delimiter = 0;            // between the numbers of a text; 0: a text is one number
+  size_t first = 0;              // the place of its first number in the example
+
+  size_t size() const { return dim == 0 ? 1 : dim; }
 };
 
 // A categorical or bucketed feature, which has one or more keys in an example.
@@ -119,14 +126,23 @@ struct CompiledFeatures {
   bool absent_labels = false;             // `absent` holds for label and weight too
   bool trim_parts = false;                // of cells with several values
   std::vector<std::string> absent;        // values that mean "missing", for parts of such cells
-  std::vector<CompiledNumeric> numerics;  // by FeatureSchema::numerics()
-  std::vector<FeatureSchema::Numeric> numeric_info;
-  std::vector<CompiledSlot> slots;  // by FeatureSchema::slots()
+  std::vector<CompiledNumeric> numerics;  // by feature that has numbers
+  std::vector<FeatureSchema::Numeric> numeric_info;  // by FeatureSchema::numerics()
+  std::vector<CompiledSlot> slots;                   // by FeatureSchema::slots()
   std::vector<FeatureSchema::Slot> slot_info;
   std::vector<CompiledCategory> categories;
   std::vector<CompiledCross> crosses;
   std::vector<int> part_categories;    // [parts]: the category of each part key
   std::vector<FeatureSource> sources;  // by JobConfig.features
+
+  // Whether a text, or a part of a cell, is a missing value.
+  bool IsAbsent(std::string_view text) const {
+    return text.empty() || std::find(absent.begin(), absent.end(), text) != absent.end();
+  }
+  // False: the text is no finite number.
+  bool Number(std::string_view text, double* value) const {
+    return decimal_comma ? ParseCommaNumber(text, value) : ParseNumber(text, value);
+  }
 };
 
 // INVALID_ARGUMENT names the field, the feature and the fix.

@@ -7,7 +7,9 @@
 // Thread safety: immutable.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/features/batch.h"
+#include "model/features/cell_column.h"
 #include "model/features/data_summary.h"
 #include "model/features/dense_rows.h"
 #include "model/features/example_cells.h"
@@ -23,6 +26,23 @@
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
+
+// Appends the examples of blocks of rows whose columns stand together.
+//
+// Thread safety: one thread.
+class ColumnAppender {
+ public:
+  // The examples of a block that are worked on at a time; other sizes are slower.
+  static constexpr size_t kUsualRows = 1024;
+  using BadRow = std::function<void(size_t row, const absl::Status& why)>;
+  virtual ~ColumnAppender() = default;
+
+  // Appends the examples of `rows` rows from FeatureSchema::columns(), in this order, as
+  // FeatureSchema::AppendExample does one by one. Tells, in order, of each row that it refuses;
+  // batch->n is then the number of examples before it. A returned error ends the data.
+  virtual absl::Status Append(const CellColumn* columns, size_t rows, bool need_label, Batch* batch,
+                              const BadRow& bad) = 0;
+};
 
 class FeatureSchema {
  public:
@@ -41,10 +61,12 @@ class FeatureSchema {
     // The index of its sparse table (sparse_table_plan.h); 0 for dense features.
     uint32_t table = 0;
   };
+  // One number of an example.
   struct Numeric {
-    std::string name;
+    std::string name;  // of the feature; "NAME[i]" for those of a vector
     bool in_wide = true;
     bool in_deep = true;
+    uint32_t dim = 0;  // of the vector to which it belongs; 0: none
   };
 
   // Without `use`, both parts use every feature. INVALID_ARGUMENT names the feature and the fix,
@@ -53,6 +75,7 @@ class FeatureSchema {
       const JobConfig& job, const FeatureUse& use = FeatureUse());
   virtual ~FeatureSchema() = default;
 
+  // The numbers of an example, in their order; those of a vector follow each other.
   virtual const std::vector<Numeric>& numerics() const = 0;
   virtual const std::vector<Slot>& slots() const = 0;
   // Whether a slot is weighted, so that batches have key_weights.
@@ -76,6 +99,8 @@ class FeatureSchema {
   }
   // Everything for which AppendExample with need_label refuses a line; empty: it does not. Slower.
   virtual std::vector<absl::Status> FindProblems(const ExampleCells&) const { return {}; }
+  // The schema must outlive it. Null: examples come one by one only.
+  virtual std::unique_ptr<ColumnAppender> NewColumnAppender() const { return nullptr; }
   // Summarizes the counts of AppendExample by the features of the job.
   virtual DataSummary Summarize(const DataCounts&) const { return DataSummary(); }
 };

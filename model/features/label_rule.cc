@@ -8,13 +8,14 @@
 #include "model/features/cell.h"
 
 namespace sluice {
-absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data) {
+absl::StatusOr<LabelRule> LabelRule::Create(const DataConfig& data, bool any_number) {
   const LabelConfig& config = data.label();
   LabelRule rule;
   rule.column_ = config.column().empty() ? "label" : config.column();
   rule.decimal_comma_ = data.csv().decimal_mark() == ",";
   rule.positive_ = rule.ValuesOf(config.positive());
   rule.negative_ = rule.ValuesOf(config.negative());
+  rule.any_number_ = any_number;
   rule.signed_labels_ = FormatOf(data).signed_labels;
   rule.has_threshold_ = config.has_positive_at_least();
   rule.threshold_ = config.positive_at_least();
@@ -79,7 +80,7 @@ absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_in
         absl::StrCat("label column \"", column_, "\": ", QuotedCell(cell),
                      " is in neither data.label.positive nor data.label.negative"));
   }
-  double value;
+  double value = 0;
   const bool number = Number(cell, &value);
   if (has_threshold_) {
     if (!number) {
@@ -89,6 +90,12 @@ absl::Status LabelRule::Apply(std::string_view cell, float* label, int* value_in
     }
     *label = value >= threshold_ ? 1 : 0;
     return absl::OkStatus();
+  }
+  if (any_number_) {
+    *label = static_cast<float>(value);
+    if (number && std::isfinite(*label)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("label column \"", column_, "\": ", QuotedCell(cell), " is no finite number"));
   }
   // Without a rule a label of 2 may be a class, a count or a mistake, so it is not guessed.
   if (number && (value == 0 || value == 1 || (signed_labels_ && value == -1))) {

@@ -1,4 +1,4 @@
-// Turns a label cell into 0 or 1 (LabelConfig).
+// Turns a label cell into 0 or 1 (LabelConfig), or takes it as it is, where any number is a label.
 //
 // Thread safety: immutable.
 #pragma once
@@ -18,7 +18,8 @@ namespace sluice {
 class LabelRule {
  public:
   // INVALID_ARGUMENT for overlapping lists, `negative` alone, or lists with positive_at_least.
-  static absl::StatusOr<LabelRule> Create(const DataConfig& data);
+  // `any_number`: without a rule of the job every finite number is a label, as it is.
+  static absl::StatusOr<LabelRule> Create(const DataConfig& data, bool any_number = false);
   // INVALID_ARGUMENT names column and value. *value_index is the cell's index in label.positive
   // followed by label.negative, or -1 if it is in neither.
   absl::Status Apply(std::string_view cell, float* label, int* value_index) const;
@@ -40,6 +41,7 @@ class LabelRule {
   Values positive_, negative_;
   bool decimal_comma_ = false;
   bool signed_labels_ = false;  // LIBSVM: -1 means 0
+  bool any_number_ = false;
   bool has_threshold_ = false;
   double threshold_ = 0;
 };

@@ -57,9 +57,12 @@ bool ParsesAll(const DateFormat& format, const std::vector<std::string>& cells) 
                      [&](const std::string& cell) { return format.Parse(cell, &value); });
 }
 
-// Calls part(text) for each part of the cell that is not empty, without blanks around it.
+// Calls part(text) for each part of the cell that is not empty, without blanks around it and
+// without the brackets of a printed list.
 template <typename F>
 void ForEachPart(std::string_view cell, char delimiter, F part) {
+  if (cell.size() >= 2 && cell.front() == '[' && cell.back() == ']')
+    cell = cell.substr(1, cell.size() - 2);
   while (true) {
     const size_t end = std::min(cell.find(delimiter), cell.size());
     const absl::string_view text = absl::StripAsciiWhitespace(absl::string_view(cell.data(), end));
@@ -81,18 +84,25 @@ std::string PartsDelimiterOf(const std::vector<std::string>& cells) {
   constexpr double kLeastSplit = 0.1;
   for (const char delimiter : {'|', ';', ',', '^', '\x01', '\x02', '&', ' '}) {
     std::set<std::string> distinct, whole(cells.begin(), cells.end());
-    size_t split = 0, parts = 0, numbers = 0;
+    size_t split = 0, parts = 0, numbers = 0, fractions = 0, first_cell = 0, same = 0;
     for (const std::string& cell : cells) {
       size_t here = 0;
       ForEachPart(cell, delimiter, [&](std::string_view part) {
         ++here;
+        double number;
+        fractions += ParseNumber(part, &number);
         const size_t colon = IsWeighted(part) ? part.rfind(':') : part.size();
         numbers += IsInteger(part.substr(0, colon));
         distinct.emplace(part.substr(0, colon));
       });
       split += here > 1;
       parts += here;
+      if (&cell == &cells.front()) first_cell = here;
+      same += here == first_cell;
     }
+    // Vectors, whose numbers hardly occur again.
+    if (first_cell > 1 && same == cells.size() && fractions == parts)
+      return std::string(1, delimiter);
     if (static_cast<double>(split) < kLeastSplit * static_cast<double>(cells.size())) continue;
     // Words of a sentence are no values of a list.
     if (delimiter == ' ' && numbers < parts) continue;
@@ -135,7 +145,14 @@ double ColumnProfile::Moments::stddev() const {
   return count < 2 ? 0 : std::sqrt(squares / static_cast<double>(count));
 }
 
+void ColumnProfile::SetDates(bool with_time) {
+  only_dates_ = true;
+  // The form that DatePart names fits each part.
+  dates_.push_back({"", with_time, *DateFormat::Create("", DAY_OF_YEAR)});
+}
+
 void ColumnProfile::LookAt(const std::vector<std::string>& first_cells) {
+  if (lists_ || only_dates_) return;
   std::vector<std::string> cells;
   bool integers = true, numbers = true;
   double number;
@@ -192,8 +209,15 @@ void ColumnProfile::AddParts(std::string_view cell) {
       part = part.substr(0, part.rfind(':'));
     }
     parts_.AddHash(HashBytes(part, 0));
+    double number;
+    if (!ParseNumber(part, &number)) return;
+    ++number_parts_;
+    integer_parts_ += IsInteger(part);
+    part_moments_.Add(number);
   });
   part_count_ += here;
+  fewest_parts_ = std::min<uint64_t>(fewest_parts_, here);
+  most_parts_ = std::max<uint64_t>(most_parts_, here);
   split_cells_ += here > 1;
 }
 
@@ -253,13 +277,15 @@ ColumnKind ColumnProfile::kind() const {
   uint64_t doubtful = 0;
   for (size_t i = 0; i < kSpellings; ++i)
     doubtful += kKnownSpellings[i].doubtless ? 0 : spelled_[i];
+  if (lists_) return ColumnKind::kSeveralValues;
+  if (only_dates_) return ColumnKind::kDate;
   if (doubtful == all) return ColumnKind::kText;
   // Few cells of another kind are malformed, or spell a missing value in a way that is not known.
   const auto nearly = [&](uint64_t of_kind) {
     return static_cast<double>(all - doubtful - of_kind) <= kMostOdd * static_cast<double>(all);
   };
   if (!dates_.empty() && nearly(date().count)) return ColumnKind::kDate;
-  if (nearly(number_cells()))
+  if (nearly(number_cells()) && !names_)
     return integers_ == number_cells() ? ColumnKind::kInteger : ColumnKind::kNumber;
   if (!parts_delimiter_.empty() && split_cells_ * 20 >= all) return ColumnKind::kSeveralValues;
   return ColumnKind::kText;
@@ -296,6 +322,12 @@ uint64_t ColumnProfile::odd_cells() const {
     default:
       return 0;
   }
+}
+
+size_t ColumnProfile::vector_size() const {
+  const bool vectors = part_count_ > 0 && !parts_have_weights() && number_parts_ == part_count_ &&
+                       integer_parts_ < part_count_ && fewest_parts_ == most_parts_;
+  return vectors && most_parts_ > 1 ? most_parts_ : 0;
 }
 
 double ColumnProfile::parts_per_cell() const {

@@ -42,6 +42,17 @@ class ColumnProfile {
 
   explicit ColumnProfile(std::string name) : name_(std::move(name)) {}
 
+  // Says that the cells are lists of values with `delimiter` between them; `weighted`: each has a
+  // weight, which the cells leave out. Call this and the next two before LookAt.
+  void SetLists(char delimiter, bool weighted = false) {
+    lists_ = true;
+    weighted_lists_ = weighted;
+    parts_delimiter_ = delimiter;
+  }
+  // Says that the cells are dates of a form that DatePart names.
+  void SetDates(bool with_time);
+  // Says that the cells are names of things, even where they look like numbers.
+  void SetNames() { names_ = true; }
   // Chooses the forms of dates and the delimiters of several values that Add looks for.
   // `first_cells`: a sample of the column. Call it once, before Add.
   void LookAt(const std::vector<std::string>& first_cells);
@@ -76,11 +87,16 @@ class ColumnProfile {
   bool date_has_time() const { return !dates_.empty() && date().has_time; }
   // Different days of the year, 0 to 366.
   size_t days() const { return days_.count(); }
-  // kSeveralValues: the delimiter, that of weights ("" for none), and the distinct parts.
-  const std::string& parts_delimiter() const { return parts_delimiter_; }
-  bool parts_have_weights() const { return weighted_parts_ > 0; }
+  // kSeveralValues: the delimiter in the text of a cell ("": cells are lists), whether its values
+  // have weights, and the distinct values.
+  std::string parts_delimiter() const { return lists_ ? "" : parts_delimiter_; }
+  bool parts_have_weights() const { return weighted_lists_ || weighted_parts_ > 0; }
   const DistinctSketch& parts() const { return parts_; }
   double parts_per_cell() const;
+  // kSeveralValues: the number of values of every cell, if they are the numbers of a vector: not
+  // all of them whole, and the same number in each cell. 0: they are not.
+  size_t vector_size() const;
+  const Moments& part_moments() const { return part_moments_; }  // of values that are numbers
 
  private:
   static constexpr size_t kSpellings = 20;
@@ -105,14 +121,17 @@ class ColumnProfile {
   std::array<uint64_t, kSpellings> spelled_{};
   uint64_t integers_ = 0, plain_numbers_ = 0, comma_numbers_ = 0, leading_zeros_ = 0;
   uint64_t split_cells_ = 0, part_count_ = 0, weighted_parts_ = 0;
+  uint64_t number_parts_ = 0, integer_parts_ = 0, fewest_parts_ = UINT64_MAX, most_parts_ = 0;
   std::vector<DateForm> dates_;
   std::bitset<367> days_;
+  bool lists_ = false, weighted_lists_ = false;
+  bool only_dates_ = false, names_ = false;  // as the type of the column says
   std::string parts_delimiter_;
   bool may_have_weights_ = false;
   DistinctSketch distinct_, parts_;
   ValueCounts values_;
   QuantileSketch numbers_;
-  Moments moments_, log_moments_;
+  Moments moments_, log_moments_, part_moments_;
 };
 
 }  // namespace sluice

@@ -107,7 +107,7 @@ FileRoles RolesOf(const std::vector<TableProfile::File>& files) {
 absl::StatusOr<HeldOut> HoldOutLines(const std::string& file, const TextShape& shape, double share,
                                      const std::string& train, const std::string& eval, Env* env) {
   SLUICE_ASSIGN_OR_RETURN(const auto cutter, RowCutter::Create(shape));
-  SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::Open(file, env));
+  SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::Open(file, env, /*json=*/true));
   LineReader reader(std::move(text), cutter->rule());
   SLUICE_ASSIGN_OR_RETURN(auto to_train, TextOut::Start(train, env));
   SLUICE_ASSIGN_OR_RETURN(auto to_eval, TextOut::Start(eval, env));

@@ -1,4 +1,4 @@
-// Decides which lines evaluate a job: files by their names, or a part of the lines of one file.
+// Decides what evaluates a job: files by their names, or a part of the lines or rows of one file.
 //
 // Thread safety: free functions, safe from any thread.
 #pragma once
@@ -33,5 +33,14 @@ struct HeldOut {
 // neither. Existing files are replaced. After an error neither file is new.
 absl::StatusOr<HeldOut> HoldOutLines(const std::string& file, const TextShape& shape, double share,
                                      const std::string& train, const std::string& eval, Env* env);
+
+// Copies the rows of a Parquet file, with all columns, to two files, about `share` of them to
+// `eval`. A hash of their numbers decides; in a large file, runs of neighbours go together, of
+// which there are 10,000 at least. Row groups have as many rows as in the file, about. Existing
+// files are replaced. After an error neither file is new.
+//
+// Memory: two row groups that are being written, compressed, and a batch of rows.
+absl::StatusOr<HeldOut> HoldOutRows(const std::string& file, double share, const std::string& train,
+                                    const std::string& eval, Env* env);
 
 }  // namespace sluice

@@ -33,8 +33,10 @@ bool IsNumeric(ColumnKind kind) {
   return kind == ColumnKind::kInteger || kind == ColumnKind::kNumber;
 }
 
-// Whether the name says that numbers are names of things: "user_id", "movieId", "zip".
-bool NameSaysId(const std::string& name) {
+// Whether the name says that numbers are names of things: "user_id", "movieId", "zip", and
+// "user.id", a field of an object.
+bool NameSaysId(const std::string& path) {
+  const std::string name = path.substr(path.rfind('.') + 1);
   const std::string lower = absl::AsciiStrToLower(name);
   for (const char* word : {"id", "uid", "user", "item", "movie", "zip", "zipcode", "code", "sku"}) {
     if (lower == word) return true;
@@ -91,6 +93,7 @@ class Proposer {
     proposal_.job.set_version(1);
     proposal_.job.set_name(name);
     proposal_.assumptions = table_.shape.notes;
+    proposal_.left_out = table_.no_features;
     ProposeData();
     if (table_.shape.data.format() == DataConfig::CRITEO_TSV) {
       ProposeCriteo();
@@ -98,7 +101,7 @@ class Proposer {
     }
     for (const ColumnProfile& column : table_.columns) names_.insert(column.name());
     for (size_t c = 0; c < table_.columns.size(); ++c) {
-      if (c != label_.column) ProposeColumn(table_.columns[c]);
+      if (c != label_.column && CanBeFeature(table_.columns[c])) ProposeColumn(table_.columns[c]);
     }
     ProposeCrosses();
     ProposeModel();
@@ -138,9 +141,10 @@ class Proposer {
           100, (odd + 1) * (table_.all_lines / std::max<uint64_t>(table_.lines, 1) + 1) * 2);
     data->set_max_bad_lines(allowed);
     if (allowed > 0) {
-      proposal_.assumptions.push_back(absl::StrCat(
-          "up to ", allowed, " malformed lines are left out (data.max_bad_lines): ", odd,
-          odd == 1 ? " was" : " were", " seen", table_.whole ? "" : " in a part of the data"));
+      proposal_.assumptions.push_back(
+          absl::StrCat("up to ", allowed, " malformed ", FormatOf(*data).rows ? "rows" : "lines",
+                       " are left out (data.max_bad_lines): ", odd, odd == 1 ? " was" : " were",
+                       " seen", table_.whole ? "" : " in a part of the data"));
     }
   }
 
@@ -158,6 +162,12 @@ class Proposer {
 
   void LeaveOut(const ColumnProfile& column, const std::string& why) {
     proposal_.left_out.emplace_back(column.name(), why);
+  }
+
+  bool CanBeFeature(const ColumnProfile& column) const {
+    const auto& none = table_.no_features;
+    return std::none_of(none.begin(), none.end(),
+                        [&](const auto& entry) { return entry.first == column.name(); });
   }
 
   // Columns that a job cannot name, or that would not help.
@@ -189,6 +199,7 @@ class Proposer {
     if (MustLeaveOut(column)) return;
     if (HasSeveral(column.name())) {
       if (IsSlotOfKeys(column.name())) return ProposeCategory(column);
+      if (column.vector_size() > 0) return ProposeVector(column);
       return LeaveOut(column, "it is a slot of several numbers that are no keys");
     }
     switch (column.kind()) {
@@ -266,11 +277,32 @@ class Proposer {
     Add(std::move(feature), std::move(text));
   }
 
+  void ProposeVector(const ColumnProfile& column) {
+    Feature feature;
+    feature.set_name(column.name());
+    NumericFeature* const numeric = feature.mutable_numeric();
+    numeric->set_dim(static_cast<uint32_t>(column.vector_size()));
+    if (!column.parts_delimiter().empty() && !FormatOf(table_.shape.data).slots)
+      numeric->set_multi_value_delimiter(column.parts_delimiter());
+    const ColumnProfile::Moments& moments = column.part_moments();
+    if (moments.stddev() > 0) {
+      numeric->mutable_z_score()->set_mean(Rounded(moments.mean));
+      numeric->mutable_z_score()->set_stddev(Rounded(moments.stddev()));
+      // As the mean of all, so that a missing vector says nothing.
+      if (column.missing() > 0) numeric->set_default_value(numeric->z_score().mean());
+    }
+    Add(std::move(feature),
+        absl::StrFormat("vectors of %d numbers, mean %.4g, deviation %.4g%s", column.vector_size(),
+                        moments.mean, moments.stddev(), MissingNote(column)));
+  }
+
   void ProposeSeveral(const ColumnProfile& column) {
+    if (column.vector_size() > 0) return ProposeVector(column);
     Feature feature;
     feature.set_name(column.name());
     CategoricalFeature* const category = feature.mutable_categorical();
-    category->set_multi_value_delimiter(column.parts_delimiter());
+    if (!column.parts_delimiter().empty())
+      category->set_multi_value_delimiter(column.parts_delimiter());
     if (column.parts_have_weights()) category->set_weight_delimiter(":");
     // The sum of many embeddings would depend on their number more than on the values.
     constexpr double kMany = 5;

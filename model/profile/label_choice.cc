@@ -251,6 +251,7 @@ absl::StatusOr<LabelChoice> ChooseLabel(const TableProfile& table, const std::st
       continue;
     }
     const auto groups = TwoGroups(column);
+    if (column.kind() == ColumnKind::kDate) continue;
     // Labels are hardly ever missing.
     if (groups.empty() || column.missing() * 20 > column.cells()) continue;
     int score = 2 * NameScore(column.name());

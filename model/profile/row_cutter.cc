@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_format.h"
+#include "model/data/json_lines_parser.h"
 #include "model/data/line_parser.h"
 #include "model/features/cell.h"
 
@@ -70,11 +71,41 @@ class DelimitedCutter final : public RowCutter {
   bool has_header_ = false;
 };
 
+// Cells that are made, and not parts of a line: a list of values each.
+class ListCells {
+ public:
+  void Clear() {
+    for (std::string& cell : cells_) cell.clear();
+  }
+  void Add(size_t column, std::string_view value) {
+    if (column >= cells_.size()) cells_.resize(column + 1);
+    std::string& cell = cells_[column];
+    if (!cell.empty()) cell += RowCutter::kListDelimiter;
+    cell.append(value);
+  }
+  void Put(std::vector<std::string_view>* to) const {
+    for (size_t c = 0; c < cells_.size(); ++c) {
+      if (!cells_[c].empty()) (*to)[c] = cells_[c];
+    }
+  }
+
+ private:
+  std::vector<std::string> cells_;
+};
+
+absl::Status TooManyColumns(const char* what) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the lines have more than ", RowCutter::kMostColumns, " ", what,
+                   ", and sluice data check looks at so many columns; write the job by hand"));
+}
+
+// With the column "indices": all indices are the values of that one.
 class LibsvmCutter final : public RowCutter {
  public:
-  LibsvmCutter() {
-    columns_ = {"label"};
-    cells_.resize(1);
+  explicit LibsvmCutter(const TextShape& shape) : one_hot_(shape.columns.size() > 1) {
+    columns_ = shape.columns;
+    cells_.resize(columns_.size());
+    if (one_hot_) has_lists_ = {false, true};
   }
 
   bool Skips(std::string_view line) const override {
@@ -83,6 +114,7 @@ class LibsvmCutter final : public RowCutter {
 
   absl::Status Cut(char* line, size_t size) override {
     std::fill(cells_.begin(), cells_.end(), std::string_view(""));
+    indices_.Clear();
     std::string_view rest(line, size);
     rest = rest.substr(0, rest.find('#'));
     const std::string_view label = TakeWord(&rest);
@@ -98,23 +130,156 @@ class LibsvmCutter final : public RowCutter {
           !ParseNumber(word.substr(colon + 1), &value)) {
         return absl::InvalidArgumentError(absl::StrCat(QuotedCell(word), " is not index:value"));
       }
+      if (one_hot_) {
+        indices_.Add(1, index);
+        continue;
+      }
       const auto [place, is_new] = place_of_.try_emplace(number, columns_.size());
       if (is_new) {
-        if (columns_.size() == kMostColumns) {
-          return absl::ResourceExhaustedError(absl::StrCat(
-              "the lines have more than ", kMostColumns,
-              " indices, and sluice data check looks at so many columns; write the job by hand"));
-        }
+        if (columns_.size() == kMostColumns) return TooManyColumns("indices");
         columns_.push_back(absl::StrCat(number));
         cells_.emplace_back();
       }
       cells_[place->second] = word.substr(colon + 1);
     }
+    indices_.Put(&cells_);
     return absl::OkStatus();
   }
 
  private:
+  const bool one_hot_;
+  ListCells indices_;
   absl::flat_hash_map<uint64_t, size_t> place_of_;
+};
+
+// A column is a field, and its cells are the indices of the field; their values weigh them.
+class LibffmCutter final : public RowCutter {
+ public:
+  LibffmCutter() {
+    columns_ = {"label"};
+    cells_.resize(1);
+    has_lists_ = {false};
+  }
+
+  bool Skips(std::string_view line) const override {
+    return IsBlankLine(line) || line.front() == '#';
+  }
+
+  absl::Status Cut(char* line, size_t size) override {
+    std::fill(cells_.begin(), cells_.end(), std::string_view(""));
+    lists_.Clear();
+    std::string_view rest(line, size);
+    rest = rest.substr(0, rest.find('#'));
+    std::string_view after = rest;
+    const std::string_view first = TakeWord(&after);
+    if (first.find(':') == std::string_view::npos) {
+      cells_[0] = first;
+      rest = after;
+    }
+    for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
+      const size_t colon = word.find(':');
+      const size_t second = colon == std::string_view::npos ? colon : word.find(':', colon + 1);
+      uint64_t field, index;
+      double value;
+      if (second == std::string_view::npos || !IsIndex(word.substr(0, colon), &field) ||
+          !IsIndex(word.substr(colon + 1, second - colon - 1), &index) ||
+          !ParseNumber(word.substr(second + 1), &value)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(QuotedCell(word), " is not field:index:value"));
+      }
+      const auto [place, is_new] = place_of_.try_emplace(field, columns_.size());
+      if (is_new) {
+        if (columns_.size() == kMostColumns) return TooManyColumns("fields");
+        columns_.push_back(absl::StrCat(field));
+        cells_.emplace_back();
+        has_lists_.push_back(true);
+      }
+      lists_.Add(place->second, word.substr(colon + 1, second - colon - 1));
+    }
+    lists_.Put(&cells_);
+    return absl::OkStatus();
+  }
+
+ private:
+  static bool IsIndex(std::string_view text, uint64_t* index) {
+    return absl::SimpleAtoi(absl::string_view(text.data(), text.size()), index);
+  }
+
+  ListCells lists_;
+  absl::flat_hash_map<uint64_t, size_t> place_of_;
+};
+
+class JsonCutter final : public RowCutter {
+ public:
+  explicit JsonCutter(const TextShape& shape) : parser_(shape.columns) {
+    columns_ = shape.columns;
+    cells_.resize(columns_.size());
+    has_lists_.resize(columns_.size());
+    numbers_.resize(columns_.size());
+  }
+
+  bool Skips(std::string_view line) const override { return IsBlankLine(line); }
+
+  absl::Status Cut(char* line, size_t size) override {
+    SLUICE_RETURN_IF_ERROR(parser_.Parse(line, size));
+    const Cell* const cells = parser_.cells().typed;
+    lists_.Clear();
+    for (size_t c = 0; c < cells_.size(); ++c) {
+      if (cells[c].kind() != Cell::Kind::kList) {
+        cells_[c] = TextOf(cells[c], &numbers_[c]);
+        continue;
+      }
+      has_lists_[c] = true;
+      cells_[c] = "";
+      for (size_t v = 0; v < cells[c].size(); ++v) {
+        NumberText memory;
+        const std::string_view value = TextOf(cells[c].values()[v], &memory);
+        if (!value.empty()) lists_.Add(c, value);
+      }
+    }
+    lists_.Put(&cells_);
+    return absl::OkStatus();
+  }
+
+ private:
+  JsonLinesParser parser_;
+  ListCells lists_;
+  std::vector<NumberText> numbers_;  // [columns]
+};
+
+// Words slot:value in any order; the values of a slot are joined as in MultiSlot text.
+class SlotValueCutter final : public RowCutter {
+ public:
+  explicit SlotValueCutter(const TextShape& shape) {
+    columns_ = shape.columns;
+    cells_.resize(columns_.size());
+    joined_.resize(columns_.size());
+    for (size_t c = 0; c < columns_.size(); ++c) place_of_.emplace(columns_[c], c);
+  }
+
+  bool Skips(std::string_view line) const override { return IsBlankLine(line); }
+
+  absl::Status Cut(char* line, size_t size) override {
+    for (std::string& cell : joined_) cell.clear();
+    std::string_view rest(line, size);
+    for (std::string_view word = TakeWord(&rest); !word.empty(); word = TakeWord(&rest)) {
+      const size_t colon = word.rfind(':');
+      double value;
+      if (colon == std::string_view::npos || !ParseNumber(word.substr(colon + 1), &value))
+        return absl::InvalidArgumentError(absl::StrCat(QuotedCell(word), " is not slot:value"));
+      const auto place = place_of_.find(absl::string_view(word.data(), colon));
+      if (place == place_of_.end()) continue;
+      std::string& cell = joined_[place->second];
+      if (!cell.empty()) cell += ' ';
+      cell.append(word.substr(colon + 1));
+    }
+    std::copy(joined_.begin(), joined_.end(), cells_.begin());
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<std::string> joined_;  // [columns]
+  absl::flat_hash_map<std::string, size_t> place_of_;
 };
 
 class MultiSlotCutter final : public RowCutter {
@@ -167,7 +332,13 @@ absl::StatusOr<std::unique_ptr<RowCutter>> RowCutter::Create(const TextShape& sh
   }
   switch (shape.data.format()) {
     case DataConfig::LIBSVM:
-      return std::unique_ptr<RowCutter>(new LibsvmCutter());
+      return std::unique_ptr<RowCutter>(new LibsvmCutter(shape));
+    case DataConfig::LIBFFM:
+      return std::unique_ptr<RowCutter>(new LibffmCutter());
+    case DataConfig::JSON_LINES:
+      return std::unique_ptr<RowCutter>(new JsonCutter(shape));
+    case DataConfig::SLOT_VALUE:
+      return std::unique_ptr<RowCutter>(new SlotValueCutter(shape));
     case DataConfig::MULTI_SLOT:
       return std::unique_ptr<RowCutter>(new MultiSlotCutter(shape));
     case DataConfig::CRITEO_TSV:

@@ -1,5 +1,5 @@
-// Cuts lines of any text format into cells by column, without a job: columns of LIBSVM appear as
-// they occur.
+// Cuts lines of any text format into cells by column, without a job: columns of LIBSVM, LIBFFM and
+// JSON_LINES appear as they occur.
 //
 // Memory: scratch space is reused. Cells point into the line, which cutting may change.
 //
@@ -33,15 +33,20 @@ class RowCutter {
   // INVALID_ARGUMENT says what is wrong with the line; RESOURCE_EXHAUSTED that it has the column
   // after kMostColumns.
   virtual absl::Status Cut(char* line, size_t size) = 0;
-  // Of the last line, in the order of columns(); "" where it has none.
+  // Of the last line, in the order of columns(); "" where it has none. kListDelimiter is between
+  // the values of a list.
   const std::vector<std::string_view>& cells() const { return cells_; }
   const std::vector<std::string>& columns() const { return columns_; }
+  static constexpr char kListDelimiter = '\x1f';
+  // Whether the column is one of lists, from what was cut so far.
+  bool HasLists(size_t column) const { return column < has_lists_.size() && has_lists_[column]; }
   // Where lines are joined.
   virtual RecordRule rule() const { return {}; }
 
  protected:
   std::vector<std::string> columns_;
   std::vector<std::string_view> cells_;
+  std::vector<bool> has_lists_;  // [columns or fewer]
 };
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include "model/profile/table_profile.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -11,14 +12,15 @@
 #include "common/config/data_format.h"
 #include "model/data/file_columns.h"
 #include "model/data/line_reader.h"
+#include "model/data/partition_folders.h"
 #include "model/data/text_reader.h"
+#include "model/profile/parquet_profile.h"
 #include "model/profile/row_cutter.h"
+#include "model/profile/table_columns.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kFirstRows = 1000;  // from which a column learns what it may hold
-constexpr size_t kFirstBytes = 16 << 20;
 constexpr size_t kPlaces = 8;  // of a plain file that is read in part
 // Compressed text is about so many times as long as its file.
 constexpr double kUsualRatio = 4;
@@ -62,62 +64,12 @@ absl::StatusOr<std::string> ReadHead(TextReader* text, bool* whole) {
   return head;
 }
 
-// Adds rows to the columns of a table.
-class Columns {
- public:
-  explicit Columns(TableProfile* table) : table_(table) {}
-
-  void Add(const RowCutter& cutter) {
-    const std::vector<std::string_view>& cells = cutter.cells();
-    table_->rows.Add(cells);
-    if (first_.size() < kFirstRows && !looked_) {
-      first_.emplace_back(cells.begin(), cells.end());
-      for (const std::string_view cell : cells) first_bytes_ += cell.size();
-      if (first_.size() == kFirstRows || first_bytes_ > kFirstBytes) Look(cutter.columns());
-      return;
-    }
-    Grow(cutter.columns());
-    for (size_t c = 0; c < cells.size(); ++c) table_->columns[c].Add(cells[c]);
-    ++rows_;
-  }
-
-  // Adds the rows that wait. REQUIRES: no row comes after.
-  void Look(const std::vector<std::string>& names) {
-    if (looked_) return;
-    looked_ = true;
-    Grow(names);
-    for (size_t c = 0; c < names.size(); ++c) {
-      std::vector<std::string> cells;
-      for (const std::vector<std::string>& row : first_) {
-        if (c < row.size()) cells.push_back(row[c]);
-      }
-      table_->columns[c].LookAt(cells);
-      for (size_t r = 0; r < first_.size(); ++r)
-        table_->columns[c].Add(c < first_[r].size() ? std::string_view(first_[r][c]) : "");
-    }
-    rows_ = first_.size();
-    first_.clear();
-  }
-
- private:
-  void Grow(const std::vector<std::string>& names) {
-    while (table_->columns.size() < names.size()) {
-      table_->columns.emplace_back(names[table_->columns.size()]);
-      table_->columns.back().AddMissing(rows_);
-    }
-  }
-
-  TableProfile* const table_;
-  std::vector<std::vector<std::string>> first_;
-  size_t first_bytes_ = 0;
-  bool looked_ = false;
-  uint64_t rows_ = 0;
-};
-
 class TableReader {
  public:
   TableReader(const ProfileLimits& limits, Env* env)
-      : limits_(limits), env_(env), columns_(&table_) {}
+      : limits_(limits), env_(env), columns_(&table_, [this](size_t c, ColumnProfile* column) {
+          if (cutter_->HasLists(c)) column->SetLists(RowCutter::kListDelimiter);
+        }) {}
 
   absl::StatusOr<TableProfile> Read(const std::vector<std::string>& files) {
     for (const std::string& path : files) {
@@ -144,7 +96,7 @@ class TableReader {
   }
 
   absl::Status ReadStandardInput() {
-    SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::OpenStandardInput());
+    SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::OpenStandardInput(/*json=*/true));
     bool whole;
     SLUICE_ASSIGN_OR_RETURN(std::string head, ReadHead(text.get(), &whole));
     SLUICE_ASSIGN_OR_RETURN(TextShape shape, GuessShape(text->path(), head, whole));
@@ -155,15 +107,12 @@ class TableReader {
   }
 
   absl::Status ReadFiles() {
-    std::vector<size_t> chosen;
-    const size_t n = std::min(limits_.files, table_.files.size());
-    for (size_t i = 0; i < n; ++i)
-      chosen.push_back(n == 1 ? 0 : i * (table_.files.size() - 1) / (n - 1));
+    const std::vector<size_t> chosen = ChooseFiles(table_.files.size(), limits_.files);
     // Comments may begin any of the files, so all shapes are known before the first line is read.
     std::vector<TextShape> shapes;
     for (const size_t f : chosen) {
       TableProfile::File& file = table_.files[f];
-      SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::Open(file.path, env_));
+      SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::Open(file.path, env_, /*json=*/true));
       file.compressed = text->compressed();
       bool whole;
       SLUICE_ASSIGN_OR_RETURN(const std::string head, ReadHead(text.get(), &whole));
@@ -208,24 +157,49 @@ class TableReader {
     if (shape.data.csv().header() != first->data.csv().header())
       return differs(shape.data.csv().header() ? "has a header, and so not the same first line"
                                                : "has no header line, and so not the same columns");
-    if (FormatOf(shape.data).numbered) return absl::OkStatus();
+    if (FormatOf(shape.data).numbered) {
+      if (shape.columns.size() > first->columns.size()) *first = std::move(shape);
+      return absl::OkStatus();
+    }
+    if (FormatOf(shape.data).names_in_lines) {
+      AddNames(shape, first);
+      return absl::OkStatus();
+    }
     if (shape.columns != first->columns) {
       return differs(absl::StrCat("has ", shape.columns.size(), " columns, and not the same ones"));
     }
     if (first->data.csv().comment_prefix().empty() && !shape.data.csv().comment_prefix().empty()) {
       first->data.mutable_csv()->set_comment_prefix(shape.data.csv().comment_prefix());
     }
-    for (int s = 0; s < shape.data.slots_size(); ++s) {
-      Slot* const slot = first->data.mutable_slots(s);
-      if (shape.data.slots(s).type() == Slot::FLOAT) slot->set_type(Slot::FLOAT);
-      if (shape.data.slots(s).dim() != slot->dim()) slot->clear_dim();
-    }
+    for (int s = 0; s < shape.data.slots_size(); ++s)
+      UniteSlots(shape.data.slots(s), first->data.mutable_slots(s));
     return absl::OkStatus();
+  }
+
+  // Adds the columns that only another file names.
+  static void AddNames(const TextShape& shape, TextShape* first) {
+    std::map<std::string, int> places;
+    for (size_t c = 0; c < first->columns.size(); ++c) places[first->columns[c]] = c;
+    for (size_t c = 0; c < shape.columns.size(); ++c) {
+      const bool has_slot = static_cast<int>(c) < shape.data.slots_size();
+      const auto known = places.find(shape.columns[c]);
+      if (known == places.end()) {
+        first->columns.push_back(shape.columns[c]);
+        if (has_slot) *first->data.add_slots() = shape.data.slots(static_cast<int>(c));
+      } else if (has_slot) {
+        UniteSlots(shape.data.slots(static_cast<int>(c)), first->data.mutable_slots(known->second));
+      }
+    }
+  }
+
+  static void UniteSlots(const Slot& slot, Slot* to) {
+    if (slot.type() == Slot::FLOAT) to->set_type(Slot::FLOAT);
+    if (slot.dim() != to->dim()) to->clear_dim();
   }
 
   absl::Status ReadFile(uint64_t bytes, TableProfile::File* file) {
     const auto open = [&]() -> absl::StatusOr<std::unique_ptr<LineReader>> {
-      SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::Open(file->path, env_));
+      SLUICE_ASSIGN_OR_RETURN(auto text, TextReader::Open(file->path, env_, /*json=*/true));
       return std::make_unique<LineReader>(std::move(text), cutter_->rule());
     };
     SLUICE_ASSIGN_OR_RETURN(auto reader, open());
@@ -276,7 +250,7 @@ class TableReader {
     ++table_.lines;
     ++file->lines;
     if (cut.ok()) {
-      columns_.Add(*cutter_);
+      columns_.Add(cutter_->columns(), cutter_->cells());
     } else {
       table_.bad.Add(number > 0 ? absl::StrCat(file->path, ":", number)
                                 : absl::StrCat(file->path, " at byte ", line->offset),
@@ -307,7 +281,7 @@ class TableReader {
   const ProfileLimits limits_;
   Env* const env_;
   TableProfile table_;
-  Columns columns_;
+  TableColumns columns_;
   std::unique_ptr<RowCutter> cutter_;
   std::string first_file_;
 };
@@ -316,7 +290,43 @@ class TableReader {
 
 absl::StatusOr<TableProfile> ProfileTable(const std::vector<std::string>& files,
                                           const ProfileLimits& limits, Env* env) {
-  return TableReader(limits, env).Read(files);
+  SLUICE_ASSIGN_OR_RETURN(const bool parquet, BeginsAsParquet(files, env));
+  return parquet ? ProfileParquet(files, limits, env) : TableReader(limits, env).Read(files);
+}
+
+std::vector<ColumnProfile> FolderColumns(const std::vector<std::string>& patterns,
+                                         const TableProfile& table) {
+  DataConfig data;
+  for (const std::string& pattern : patterns) data.add_train_files(pattern);
+  std::vector<std::string> names;                           // in the order of the folders
+  std::vector<std::map<std::string, std::string>> by_file;  // of the files with rows
+  std::vector<uint64_t> rows;
+  for (const TableProfile::File& file : table.files) {
+    if (file.lines == 0) continue;
+    rows.push_back(file.lines);
+    by_file.emplace_back();
+    for (auto& [name, value] : PartitionColumns(data, file.path)) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      by_file.back()[name] = std::move(value);
+    }
+  }
+  std::vector<ColumnProfile> columns;
+  for (const std::string& name : names) {
+    const bool own = std::any_of(table.columns.begin(), table.columns.end(),
+                                 [&](const ColumnProfile& one) { return one.name() == name; });
+    if (own) continue;
+    std::vector<std::string> values;  // by file
+    for (const auto& of_file : by_file) {
+      const auto found = of_file.find(name);
+      values.push_back(found == of_file.end() ? "" : found->second);
+    }
+    ColumnProfile& column = columns.emplace_back(name);
+    column.LookAt(values);
+    for (size_t f = 0; f < values.size(); ++f) {
+      for (uint64_t r = 0; r < rows[f]; ++r) column.Add(values[f]);
+    }
+  }
+  return columns;
 }
 
 }  // namespace sluice

@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/config/data_columns.h"
+#include "model/data/json_lines_parser.h"
 #include "model/data/line_parser.h"
+#include "model/data/text_form.h"
 #include "model/features/cell.h"
 
 namespace sluice {
@@ -69,6 +71,27 @@ bool IsLibsvm(const std::vector<std::string>& lines) {
   return with_features * 2 > lines.size() && like * 20 >= lines.size() * 19;
 }
 
+// Whether the indices of LIBSVM lines are values rather than columns: there are many, and nearly
+// all of their values are 1.
+bool IsOneHot(const std::vector<std::string>& lines) {
+  constexpr size_t kManyIndices = 300;
+  std::set<std::string> indices;
+  size_t words = 0, ones = 0;
+  for (const std::string& line : lines) {
+    for (const absl::string_view word :
+         WordsOf(absl::string_view(line).substr(0, line.find(" #")))) {
+      const size_t colon = word.find(':');
+      double value;
+      if (colon == absl::string_view::npos || absl::StartsWith(word, "qid:")) continue;
+      indices.emplace(word.substr(0, colon));
+      ++words;
+      const absl::string_view number = word.substr(colon + 1);
+      ones += ParseNumber({number.data(), number.size()}, &value) && value == 1;
+    }
+  }
+  return indices.size() > kManyIndices && ones * 20 >= words * 19;
+}
+
 // A line of LIBFFM: a label or none, then field:index:value words.
 bool LooksLikeLibffm(const std::string& line) {
   const std::vector<absl::string_view> words = WordsOf(line);
@@ -83,23 +106,67 @@ bool LooksLikeLibffm(const std::string& line) {
   });
 }
 
-// A line of SLOT_VALUE: name:number words.
+// A line of SLOT_VALUE: name:number words, the first of which, the label, has letters.
 bool LooksLikeSlotValue(const std::string& line) {
   const std::vector<absl::string_view> words = WordsOf(line);
-  return words.size() > 1 && std::all_of(words.begin(), words.end(), [](absl::string_view word) {
+  return words.size() > 1 && absl::ascii_isalpha(words[0][0]) &&
+         std::all_of(words.begin(), words.end(), [](absl::string_view word) {
            const size_t colon = word.rfind(':');
-           return colon != absl::string_view::npos && absl::ascii_isalpha(word[0]) &&
-                  IsNumber(word.substr(colon + 1));
+           return colon != absl::string_view::npos && colon > 0 && IsNumber(word.substr(colon + 1));
          });
 }
 
-// The format of lines that are not looked into further; "" for none.
-std::string OtherFormatOf(const std::vector<std::string>& lines) {
-  const auto most = [&lines](bool (*like)(const std::string&)) {
-    return static_cast<size_t>(std::count_if(lines.begin(), lines.end(), like)) * 20 >=
-           lines.size() * 19;
+bool AreMost(const std::vector<std::string>& lines, bool (*like)(const std::string&)) {
+  return static_cast<size_t>(std::count_if(lines.begin(), lines.end(), like)) * 20 >=
+         lines.size() * 19;
+}
+
+// The slots of SLOT_VALUE lines, in the order in which they occur.
+void FindSlots(const std::vector<std::string>& lines, TextShape* shape) {
+  struct Found {
+    bool digits = true;
+    size_t lines = 0;
+    std::set<size_t> counts;  // of values in a line
   };
-  return most(&LooksLikeLibffm) ? "LIBFFM" : most(&LooksLikeSlotValue) ? "SLOT_VALUE" : "";
+  std::map<std::string, Found> found;
+  for (const std::string& line : lines) {
+    std::map<std::string, size_t> counts;
+    for (const absl::string_view word : WordsOf(line)) {
+      const size_t colon = word.rfind(':');
+      if (colon == absl::string_view::npos) continue;
+      const std::string name(word.substr(0, colon));
+      if (found.find(name) == found.end()) shape->columns.push_back(name);
+      found[name].digits = found[name].digits && word.substr(colon + 1).find_first_not_of(
+                                                     "0123456789") == absl::string_view::npos;
+      ++counts[name];
+    }
+    for (const auto& [name, count] : counts) {
+      ++found[name].lines;
+      found[name].counts.insert(count);
+    }
+  }
+  shape->data.set_format(DataConfig::SLOT_VALUE);
+  for (const std::string& name : shape->columns) {
+    Slot* slot = shape->data.add_slots();
+    slot->set_name(name);
+    slot->set_type(found[name].digits ? Slot::UINT64 : Slot::FLOAT);
+    if (found[name].counts == std::set<size_t>{1}) slot->set_dim(1);
+  }
+  shape->notes.push_back(
+      "the slots are those of the first lines; words of other slots are skipped");
+}
+
+// The keys of the objects on the lines, in the order in which they occur.
+void FindKeys(const std::vector<std::string>& lines, TextShape* shape) {
+  std::set<std::string> known;
+  size_t objects = 0;
+  for (const std::string& line : lines) {
+    objects += JsonLinesParser::FindColumns(line, [&](const std::string& name) {
+                 if (known.insert(name).second) shape->columns.push_back(name);
+               }).ok();
+  }
+  shape->data.set_format(DataConfig::JSON_LINES);
+  shape->fitting = static_cast<double>(objects) / static_cast<double>(lines.size());
 }
 
 // The slots of a MultiSlot line, each with its values; empty when it is none.
@@ -384,14 +451,32 @@ absl::StatusOr<TextShape> GuessShape(const std::string& path, std::string_view h
   if (IsLibsvm(lines)) {
     shape.data.set_format(DataConfig::LIBSVM);
     shape.columns = {"label"};
+    if (IsOneHot(lines)) {
+      shape.columns.push_back(LibsvmParser::kAllIndices);
+      shape.notes.push_back(
+          "one-hot LIBSVM: each index is a value of one feature, \"indices\", and none a column");
+    }
     return shape;
   }
   if (IsMultiSlot(lines, &shape)) return shape;
-  if (const std::string other = OtherFormatOf(lines); !other.empty()) {
-    return refuse(absl::StrCat("looks like ", other,
-                               ", which sluice data check does not look at; write the job by hand, "
-                               "with data.format: ",
-                               other, ", and check it with sluice launch --dry_run"));
+  if (AreMost(lines, &LooksLikeLibffm)) {
+    shape.data.set_format(DataConfig::LIBFFM);
+    shape.columns = {"label"};
+    return shape;
+  }
+  if (AreMost(lines, &LooksLikeSlotValue)) {
+    FindSlots(lines, &shape);
+    return shape;
+  }
+  if (IsJson(head)) {
+    FindKeys(lines, &shape);
+    if (shape.fitting >= 0.5 && shape.columns.size() > 1) return shape;
+    return refuse(absl::StrCat(
+        "begins like JSON, but only ", static_cast<int>(shape.fitting * 100),
+        " % of its lines are whole objects, with ", shape.columns.size(),
+        shape.columns.size() == 1 ? " key" : " keys",
+        "; each line holds one object with a label and at least one feature (jq -c . FILE writes "
+        "an object on a line, jq -c '.[]' FILE those of an array)"));
   }
 
   std::string comment = CommentPrefixOf(lines);

@@ -20,8 +20,10 @@ struct TextShape {
   // `format`, `csv` (with header or columns, without missing) and `slots`. CSV and TSV name all
   // columns; columns of files without a header are c1, c2, ...
   DataConfig data;
-  std::vector<std::string> columns;  // of a line; LIBSVM: the label alone, "label"
-  std::vector<std::string> notes;    // what was assumed, a sentence each
+  // Of a line. LIBSVM and LIBFFM: the label alone, "label"; JSON_LINES: the keys of the first
+  // lines.
+  std::vector<std::string> columns;
+  std::vector<std::string> notes;  // what was assumed, a sentence each
   // Lines of the text whose number of cells is that of the columns, as a share.
   double fitting = 1;
 };

@@ -131,24 +131,6 @@ void FindUnsupported(const JobConfig& job, std::vector<ConfigProblem>* problems)
   }
 }
 
-// A given value is a whole number or a number, and nothing else.
-std::string NotGiven(const Feature& feature) {
-  if (feature.name() == "label" || feature.name() == "weight")
-    return "has the name of the batch's label or weight; rename it";
-  if (feature.has_cross()) return "is a cross";
-  if (feature.has_numeric()) {
-    const NumericFeature& numeric = feature.numeric();
-    if (!numeric.boundaries().empty()) return "has boundaries";
-    return numeric.date_part() != WHOLE ? "has a date_part" : "";
-  }
-  const CategoricalFeature& values = feature.categorical();
-  if (!values.vocabulary().empty()) return "has a vocabulary";
-  if (!values.multi_value_delimiter().empty()) return "has a multi_value_delimiter";
-  if (!values.weight_delimiter().empty()) return "has a weight_delimiter";
-  if (values.date_part() != WHOLE) return "has a date_part";
-  return values.missing_is_value() ? "has missing_is_value" : "";
-}
-
 // What a job must not have when the program gives the data: nothing would read it.
 void FindProblemsOfSource(const JobConfig& job, std::vector<ConfigProblem>* problems) {
   const DataConfig& data = job.data();
@@ -159,22 +141,14 @@ void FindProblemsOfSource(const JobConfig& job, std::vector<ConfigProblem>* prob
                          "(source=); remove it"});
   };
   refuse("format", data.format() != DataConfig::FORMAT_UNSPECIFIED);
-  refuse("csv", data.has_csv());
-  refuse("label", data.has_label());
-  refuse("weight_column", !data.weight_column().empty());
+  // The columns of a table may have texts that are missing values.
+  CsvFormat csv = data.csv();
+  csv.clear_missing();
+  refuse("csv", csv.ByteSizeLong() > 0);
   refuse("slots", !data.slots().empty());
   refuse("drop_last", data.drop_last());
   refuse("task_bytes", data.has_task_bytes());
   refuse("max_bad_lines", data.max_bad_lines() > 0);
-  for (int i = 0; i < job.features_size(); ++i) {
-    const std::string why = NotGiven(job.features(i));
-    if (why.empty()) continue;
-    problems->push_back(
-        {absl::StrCat("features[", i, "]"),
-         absl::StrCat(
-             "'", job.features(i).name(), "' ", why,
-             ", but the program gives its values (source=) as numbers; compute it there")});
-  }
 }
 
 }  // namespace

@@ -18,6 +18,11 @@
 namespace sluice {
 
 struct ProgramShape {
+  struct Number {
+    std::string feature;
+    uint32_t dim = 0;  // of a vector; 0: one number
+    size_t size() const { return dim == 0 ? 1 : dim; }
+  };
   // Where the values of a collection are in the rows of a table.
   struct Columns {
     uint32_t collection = 0;  // index in collections
@@ -46,11 +51,18 @@ struct ProgramShape {
     size_t elements = 0;
   };
 
-  std::vector<std::string> numbers;  // features, in the order of Batch::numeric
-  std::vector<Slot> slots;           // in the order of Batch::key_offsets
-  std::vector<Table> tables;         // in the order of ModelSpec::sparse_tables()
+  std::vector<Number> numbers;  // in the order of Batch::numeric
+  std::vector<Slot> slots;      // in the order of Batch::key_offsets
+  std::vector<Table> tables;    // in the order of ModelSpec::sparse_tables()
   std::vector<Collection> collections;
   std::vector<Parameter> parameters;  // in the order of ModelSpec::dense_tables()
+
+  // Of an example.
+  size_t num_numeric() const {
+    size_t sum = 0;
+    for (const Number& number : numbers) sum += number.size();
+    return sum;
+  }
 };
 
 }  // namespace sluice

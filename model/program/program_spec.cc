@@ -1,6 +1,7 @@
 #include "model/program/program_spec.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,8 +85,13 @@ absl::StatusOr<std::unique_ptr<ModelSpec>> ProgramSpec::Create(const JobConfig& 
 
 void ProgramSpec::DeriveShape(const JobConfig& job, const SparseTablePlan& plan) {
   const ProgramConfig& program = job.model().program();
-  for (const FeatureSchema::Numeric& numeric : schema_->numerics())
-    shape_.numbers.push_back(numeric.name);
+  const std::vector<FeatureSchema::Numeric>& numbers = schema_->numerics();
+  for (size_t i = 0; i < numbers.size(); i += shape_.numbers.back().size()) {
+    // "NAME[0]" of a vector.
+    std::string feature = numbers[i].name;
+    if (numbers[i].dim > 0) feature.resize(feature.size() - std::strlen("[0]"));
+    shape_.numbers.push_back({std::move(feature), numbers[i].dim});
+  }
   for (const FeatureSchema::Slot& slot : schema_->slots())
     shape_.slots.push_back({slot.name, slot.table, slot.pooling == CategoricalFeature::MEAN});
   for (const SparseTablePlan::Table& from : plan.tables) {
@@ -163,8 +169,8 @@ void ProgramSpec::ResetBuffers() {
 
 std::map<std::string, std::vector<std::string>> ProgramSpec::ordered_inputs() const {
   std::map<std::string, std::vector<std::string>> inputs;
-  for (const std::string& number : shape_.numbers)
-    inputs["numbers"].push_back(absl::StrCat("the number of ", QuotedCell(number)));
+  for (const FeatureSchema::Numeric& number : schema_->numerics())
+    inputs["numbers"].push_back(absl::StrCat("the number of ", QuotedCell(number.name)));
   for (const ProgramShape::Collection& collection : shape_.collections) {
     std::vector<std::string>& features = inputs[absl::StrCat("collection ", collection.name)];
     for (const uint32_t slot : collection.slots)

@@ -16,6 +16,13 @@
 namespace sluice {
 namespace {
 
+std::string EmbeddingInput(const std::string& slot) {
+  return absl::StrCat("the embedding of ", QuotedCell(slot));
+}
+std::string NumberInput(const std::string& numeric) {
+  return absl::StrCat("the number of ", QuotedCell(numeric));
+}
+
 // An error about a field of model.wide_deep.
 absl::Status RefuseField(absl::string_view field, absl::string_view why) {
   const std::string path = absl::StrCat("model.wide_deep.", field);
@@ -147,11 +154,11 @@ absl::Status WideDeepSpec::DeriveSlots(const JobConfig& job) {
 std::map<std::string, std::vector<std::string>> WideDeepSpec::ordered_inputs() const {
   std::vector<std::string> deep, wide;
   for (const FeatureSchema::Slot& slot : schema_->slots()) {
-    if (slot.in_deep) deep.push_back(absl::StrCat("the embedding of ", QuotedCell(slot.name)));
+    if (slot.in_deep) deep.push_back(EmbeddingInput(slot.name));
   }
   // Embeddings first, then numbers, as in the deep input (WideDeepShape).
   for (const FeatureSchema::Numeric& numeric : schema_->numerics()) {
-    const std::string number = absl::StrCat("the number of ", QuotedCell(numeric.name));
+    const std::string number = NumberInput(numeric.name);
     if (numeric.in_deep) deep.push_back(number);
     if (numeric.in_wide) wide.push_back(number);
   }
@@ -166,6 +173,45 @@ std::map<std::string, std::vector<std::string>> WideDeepSpec::ordered_inputs() c
   // Rows of dense tables belong to positions as well.
   for (auto& [begin, text] : rows) inputs["embedding"].push_back(std::move(text));
   return inputs;
+}
+
+std::optional<std::map<std::string, ModelSpec::InputTable>> WideDeepSpec::input_tables() const {
+  std::map<std::string, InputTable> tables;
+  const auto add_numbers = [&](const std::vector<uint32_t>& numbers, InputTable* table) {
+    for (const uint32_t n : numbers) {
+      const FeatureSchema::Numeric& number = schema_->numerics()[n];
+      // Those of a vector are "NAME[i]".
+      std::string feature = number.name;
+      if (number.dim > 0) feature.resize(feature.rfind('['));
+      table->inputs.push_back({NumberInput(number.name), std::move(feature), 1});
+    }
+  };
+  if (shape_.deep()) {
+    InputTable& deep = tables["deep/0/weight"];
+    for (size_t s = 0; s < shape_.slots.size(); ++s) {
+      const std::string& name = schema_->slots()[s].name;
+      if (shape_.slots[s].deep)
+        deep.inputs.push_back({EmbeddingInput(name), name, shape_.embedding_dim(shape_.slots[s])});
+    }
+    add_numbers(shape_.deep_numeric, &deep);
+  }
+  if (!shape_.wide_numeric.empty()) add_numbers(shape_.wide_numeric, &tables["wide/weight"]);
+  if (!deep_rows_.empty()) tables["embedding"] = RowsOfFeatures(deep_rows_);
+  if (!wide_rows_.empty()) tables["wide/embedding"] = RowsOfFeatures(wide_rows_);
+  return tables;
+}
+
+ModelSpec::InputTable WideDeepSpec::RowsOfFeatures(const RowRange& range) const {
+  std::map<uint64_t, InputRows> rows;  // by the first row
+  for (const FeatureSchema::Slot& slot : schema_->slots()) {
+    if (slot.rows.empty() || slot.rows.begin < range.begin || slot.rows.end > range.end) continue;
+    rows[slot.rows.begin] = {absl::StrCat("the rows of ", QuotedCell(slot.name)), slot.name,
+                             slot.rows.size()};
+  }
+  InputTable table;
+  table.embeddings = true;
+  for (auto& [begin, input] : rows) table.inputs.push_back(std::move(input));
+  return table;
 }
 
 void WideDeepSpec::AddDense(const std::string& name, std::vector<uint64_t> shape,

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class WideDeepSpec : public ModelSpec {
   const std::vector<int>& sparse_tables() const override { return sparse_tables_; }
   const std::vector<int>& dense_tables() const override { return dense_tables_; }
   std::map<std::string, std::vector<std::string>> ordered_inputs() const override;
+  std::optional<std::map<std::string, InputTable>> input_tables() const override;
   const WideDeepShape& shape() const { return shape_; }
   // Dense features: the rows of the tables "embedding" and "wide/embedding", which then are the
   // first dense tables, in this order; a table without rows does not exist.
@@ -41,6 +43,8 @@ class WideDeepSpec : public ModelSpec {
   // Adds sparse_tables()[t].
   void AddSparse(const JobConfig& job, size_t t);
   void AddRows(const JobConfig& job);
+  // The rows `range` of dense features, as inputs of a table.
+  InputTable RowsOfFeatures(const RowRange& range) const;
   // INVALID_ARGUMENT names the feature of a sparse table whose files a dense table would have.
   absl::Status CheckNames() const;
   void AddDense(const std::string& name, std::vector<uint64_t> shape, Initializer initializer,
