@@ -7,6 +7,7 @@
 #include "common/daemon/member_flags.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
+#include "common/places/places_env.h"
 #include "common/transport/grpc_transport.h"
 #include "server/service/available_memory.h"
 #include "server/service/pserver_daemon.h"
@@ -41,11 +42,13 @@ int main(int argc, char** argv) {
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
+  const auto places = sluice::PlacesEnv::Real(8, "a pserver reads no data");
   sluice::PserverDaemon::Options options;
   options.identity = *identity;
   options.threads = FLAGS_threads;
   options.clock = sluice::Clock::Real();
-  options.env = sluice::Env::Real();
+  options.env = places.get();
+  options.places = places->use();
   options.audit = audit->get();
   options.available_memory = [] { return sluice::AvailableMemory(); };
   options.log = [](const std::string& line) { LOG(INFO) << line; };

@@ -35,28 +35,49 @@ class JobCut::Watched : public ShardCut {
       return absl::CancelledError("the checkpoint was given up");
     SLUICE_ASSIGN_OR_RETURN(const bool more, cut_->Next(chunk));
     if (more) owner_->written_bytes_.fetch_add(chunk->size(), std::memory_order_relaxed);
+    if (!begun_ && owner_->options_.export_since.has_value()) CountRows(*chunk);
+    begun_ = true;
     return more;
   }
 
  private:
+  // Adds what the header of the file says, which is the first piece.
+  void CountRows(const std::string& piece) {
+    const size_t front = kShardFileMagic.size() + sizeof(uint32_t);
+    ShardFileHeader header;
+    if (piece.size() < front ||
+        !header.ParseFromArray(piece.data() + front, static_cast<int>(piece.size() - front))) {
+      return;
+    }
+    // Relaxed: read once the cut has ended, under the lock.
+    owner_->rows_.fetch_add(header.rows(), std::memory_order_relaxed);
+    owner_->gone_.fetch_add(static_cast<uint64_t>(header.gone_size()), std::memory_order_relaxed);
+  }
+
   ShardCut* const cut_;
   JobCut* const owner_;
+  bool begun_ = false;
 };
 
 void JobCut::Begin(const JobView& view) {
   std::vector<Part> parts;
   std::vector<RankPosition> least;
+  uint64_t schedule_step = UINT64_MAX;
   absl::Status status;
   try {
     // All cuts begin before any file is written, so that the shards are saved as of nearly one
     // moment; in sync, as of exactly one step.
-    const CutOptions options{true, options_.budget};
+    CutOptions options;
+    options.state = !options_.export_since.has_value();
+    options.since = options_.export_since.value_or(0);
+    options.budget = options_.budget;
     for (const auto& table : view.shards) {
       for (const std::shared_ptr<Shard>& shard : table) {
         if (shard == nullptr) continue;
         ShardFacts facts;
         parts.push_back({shard, shard->BeginCut(options, &facts)});
         TakeLeast(facts, &least);
+        schedule_step = std::min<uint64_t>(schedule_step, facts.schedule_steps());
       }
     }
   } catch (const std::bad_alloc&) {
@@ -67,6 +88,7 @@ void JobCut::Begin(const JobView& view) {
   begun_ = options_.clock->Now();
   parts_ = std::move(parts);
   least_ = std::move(least);
+  schedule_step_ = parts_.empty() ? 0 : schedule_step;
   status_ = std::move(status);
   if (parts_.empty()) EndLocked();
 }
@@ -194,12 +216,20 @@ HostedCut JobCut::Report() {
   report.set_preimage_bytes(options_.budget->most());
   MutexLock lock(&mutex_);
   for (const RankPosition& at : least_) *report.add_least() = at;
+  if (options_.export_since.has_value()) {
+    report.set_since(*options_.export_since);
+    report.set_schedule_step(schedule_step_);
+  }
   if (!status_.ok()) {
     report.set_state(HostedCut::FAILED);
     report.set_error(Printable(status_.message()));
   } else if (ended_) {
     report.set_state(HostedCut::WRITTEN);
     for (const SavedFile& file : files_) *report.add_files() = file;
+    if (options_.export_since.has_value()) {
+      report.set_rows(rows_.load(std::memory_order_relaxed));
+      report.set_gone(gone_.load(std::memory_order_relaxed));
+    }
   } else {
     report.set_state(HostedCut::WRITING);
   }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@ class JobCut {
     uint64_t checkpoint = 0;  // its number in the job
     uint64_t step = 0;        // of its folder
     std::string directory, save_id;
+    // An export: values only; CutOptions.since.
+    std::optional<uint64_t> export_since;
     std::shared_ptr<PreImageBudget> budget;
     Env* env = nullptr;               // outlives the cut
     Clock* clock = nullptr;           // outlives the cut
@@ -78,7 +81,7 @@ class JobCut {
 
   const Options options_;
   // Relaxed: a figure, and a wish that the writer of a file sees soon.
-  std::atomic<uint64_t> written_bytes_{0};
+  std::atomic<uint64_t> written_bytes_{0}, rows_{0}, gone_{0};
   std::atomic<bool> stop_{false};
 
   Mutex mutex_;
@@ -91,6 +94,7 @@ class JobCut {
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of files that were begun
   std::vector<SavedFile> files_ ABSL_GUARDED_BY(mutex_);    // complete
   std::vector<RankPosition> least_ ABSL_GUARDED_BY(mutex_);
+  uint64_t schedule_step_ ABSL_GUARDED_BY(mutex_) = 0;  // the least of the shards
   absl::Time begun_ ABSL_GUARDED_BY(mutex_), end_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/export_chain.h"
 
 namespace sluice {
 
@@ -26,19 +27,26 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
   options.step = step;
   options.directory = CheckpointFolder(options_.root, step);
   options.save_id = CheckpointSaveId(options_.instance, number);
+  const bool is_export = !options_.export_root.empty() && number % 2 == 0;
+  if (is_export) options.directory = ExportFolder(options_.export_root, options_.instance, number);
   options.budget = options_.writer->NewBudget(options_.available_memory());
   options.env = options_.env;
   options.clock = options_.clock;
   options.on_change = options_.on_change;
   options.fail_job = options_.fail_job;
-  auto cut = std::make_shared<JobCut>(std::move(options));
-  if (!possible.ok()) {
-    cut->Refuse(possible);
-  } else if (options_.root.empty()) {
-    cut->Refuse(absl::FailedPreconditionError(
-        "the job has no folder for checkpoints; set checkpoint.dir or output_dir"));
-  } else {
-    cut->Begin(view);
+  std::shared_ptr<JobCut> cut;
+  {
+    MutexLock turn(&export_turn_);
+    if (is_export) options.export_since = export_since_;
+    cut = std::make_shared<JobCut>(std::move(options));
+    if (!possible.ok()) {
+      cut->Refuse(possible);
+    } else if (options_.root.empty()) {
+      cut->Refuse(absl::FailedPreconditionError(
+          "the job has no folder for checkpoints; set checkpoint.dir or output_dir"));
+    } else {
+      cut->Begin(view);
+    }
   }
   bool over;
   {
@@ -64,7 +72,18 @@ void JobCuts::SetOrder(const CutOrder& order, const JobView& view, const absl::S
     if (cut_ != nullptr && cut_->checkpoint() <= over_) over.swap(cut_);
   }
   GiveUp(std::move(over));
+  SetExportSince(order.export_since(), view);
   if (order.now() > 0) Begin(order.now(), order.step(), view, possible);
+}
+
+void JobCuts::SetExportSince(uint64_t since, const JobView& view) {
+  MutexLock turn(&export_turn_);
+  if (since == export_since_) return;
+  export_since_ = since;
+  for (const auto& table : view.shards) {
+    for (const std::shared_ptr<Shard>& shard : table)
+      if (shard != nullptr) shard->DropTombstones(since);
+  }
 }
 
 void JobCuts::GiveUp(std::shared_ptr<JobCut> cut) {

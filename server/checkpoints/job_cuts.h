@@ -1,7 +1,7 @@
 // The checkpoints of one job on this pserver: begins the newest one, has it written in the
 // background, and forgets it when the scheduler says that it is over.
 //
-// Thread safety: safe from any thread. No shard is locked under its lock.
+// Thread safety: safe from any thread. No shard is locked under the lock that reports take.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,8 @@ class JobCuts {
  public:
   struct Options {
     std::string root;  // the folder of the job's checkpoints; empty: none can be made
+    // The folder of the job's exports, whose cuts have even numbers; empty: it makes none.
+    std::string export_root;
     uint64_t instance = 0;
     CutWriter* writer = nullptr;  // these outlive the job's cuts
     Env* env = nullptr;
@@ -57,6 +59,8 @@ class JobCuts {
   std::shared_ptr<JobCut> cut();
   // Cancels `cut`, which may be null.
   void GiveUp(std::shared_ptr<JobCut> cut);
+  // CutOrder.export_since; shards drop what no later export names.
+  void SetExportSince(uint64_t since, const JobView& view);
 
   const Options options_;
   Mutex mutex_;
@@ -65,6 +69,11 @@ class JobCuts {
   std::shared_ptr<JobCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest that is not over; or null
   // Cuts that were given up while a file was still being written.
   std::vector<std::shared_ptr<JobCut>> leaving_ ABSL_GUARDED_BY(mutex_);
+  // Held while all shards begin a cut, and while they drop the keys of rows that are gone. A drop
+  // in the middle of a cut would take keys that its export, or the one after it, has to name. Taken
+  // before the shards' locks; never together with mutex_.
+  Mutex export_turn_;
+  uint64_t export_since_ ABSL_GUARDED_BY(export_turn_) = 0;  // CutOrder.export_since
 };
 
 }  // namespace sluice

@@ -33,13 +33,6 @@ absl::Status NoMemory(const std::string& directory) {
                    "; use more pservers, or machines with more memory"));
 }
 
-// Null: the model lacks it.
-const TableConfig* TableOf(const Manifest& manifest, const std::string& name) {
-  const auto found = std::find_if(manifest.tables().begin(), manifest.tables().end(),
-                                  [&](const TableConfig& table) { return table.name() == name; });
-  return found == manifest.tables().end() ? nullptr : &*found;
-}
-
 }  // namespace
 
 ModelLoader::ModelLoader(Options options, const TableLayouts& layouts, const ShardTable* shards)
@@ -47,22 +40,7 @@ ModelLoader::ModelLoader(Options options, const TableLayouts& layouts, const Sha
 
 absl::Status ModelLoader::Load() {
   SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(options_.directory, options_.env));
-  std::vector<TableConfig> tables;
-  for (const auto& layout : layouts_) tables.push_back(layout->config());
-  if (!options_.new_job) {
-    SLUICE_RETURN_IF_ERROR(CheckTables(options_.directory, manifest, tables));
-  }
-  if (options_.state) {
-    if (!manifest.has_checkpoint()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(options_.directory,
-                       " is a model, which has no optimizer state to resume from; give a "
-                       "checkpoint, or start a new job with initial_model"));
-    }
-    SLUICE_RETURN_IF_ERROR(options_.new_job
-                               ? CheckStart(options_.directory, manifest, tables, nullptr)
-                               : CheckRules(options_.directory, manifest, tables));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckManifest(manifest));
   SLUICE_RETURN_IF_ERROR(Plan(manifest));
   // Plan has read only headers and indexes, so a model that does not fit is refused before its rows
   // are read.
@@ -89,39 +67,76 @@ absl::Status ModelLoader::Load() {
   return absl::OkStatus();
 }
 
+absl::Status ModelLoader::CheckManifest(const Manifest& manifest) const {
+  std::vector<TableConfig> tables;
+  for (const auto& layout : layouts_) tables.push_back(layout->config());
+  if (!options_.state) return CheckValues(options_.directory, manifest, tables);
+  if (!options_.new_job) SLUICE_RETURN_IF_ERROR(CheckTables(options_.directory, manifest, tables));
+  if (!manifest.has_checkpoint()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.directory,
+                     " is a model, which has no optimizer state to resume from; give a "
+                     "checkpoint, or start a new job with initial_model"));
+  }
+  return options_.new_job ? CheckStart(options_.directory, manifest, tables, nullptr)
+                          : CheckRules(options_.directory, manifest, tables);
+}
+
 absl::Status ModelLoader::Plan(const Manifest& manifest) {
   values_only_.assign(layouts_.size(), !options_.state);
+  of_geo_ = manifest.checkpoint().mode() == ModeName(Mode::kGeo);
+  starts_.resize(layouts_.size());
   for (size_t t = 0; t < layouts_.size(); ++t) {
-    const TableConfig* const found = TableOf(manifest, layouts_[t]->name());
+    TableConfig table = layouts_[t]->config();
+    // A job that continues has its own tables, whatever it once started from.
+    if (options_.state && !options_.new_job) table.clear_start();
+    const TableConfig* const saved = StartOf(manifest, table);
     // A new job may have tables that the model lacks. Tables on workers are loaded there.
-    if (found == nullptr || layouts_[t]->on_workers()) {
+    if (saved == nullptr || layouts_[t]->on_workers()) {
       saved_shards_.push_back(0);
       continue;
     }
-    const TableConfig& saved = *found;
-    saved_shards_.push_back(layouts_[t]->sparse() ? saved.num_shards() : layouts_[t]->num_shards());
-    SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(options_.directory, manifest, saved));
-    if (!layouts_[t]->sparse() && files.size() != layouts_[t]->num_shards()) {
-      return absl::DataLossError(absl::StrCat("model ", options_.directory, ": table '",
-                                              saved.name(), "' has ", files.size(),
-                                              " files, but its ", layouts_[t]->num_shards(),
-                                              " blocks need one each; save the model again"));
+    if (table.has_start()) {
+      SLUICE_ASSIGN_OR_RETURN(starts_[t], StartMap::Create(*saved, table));
     }
-    for (uint32_t shard = 0; shard < files.size(); ++shard) {
-      if (options_.progress->cancelled()) return absl::CancelledError("the job was dropped");
-      SLUICE_RETURN_IF_ERROR(PlanFile(saved, *files[shard], shard, t));
-    }
+    SLUICE_RETURN_IF_ERROR(PlanTable(manifest, *saved, t));
   }
   return absl::OkStatus();
 }
 
+absl::Status ModelLoader::PlanTable(const Manifest& manifest, const TableConfig& saved,
+                                    size_t table) {
+  const TableLayout& layout =
+      starts_[table] == nullptr ? *layouts_[table] : *starts_[table]->saved_layout();
+  const uint32_t saved_shards = layout.sparse() ? saved.num_shards() : layout.num_files();
+  saved_shards_.push_back(saved_shards);
+  SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(options_.directory, manifest, saved));
+  if (!layout.sparse() && files.size() != saved_shards) {
+    return absl::DataLossError(absl::StrCat(
+        "model ", options_.directory, ": table '", saved.name(), "' has ", files.size(),
+        " files, but its ", saved_shards, " blocks need one each; save the model again"));
+  }
+  for (uint32_t shard = 0; shard < files.size(); ++shard) {
+    if (options_.progress->cancelled()) return absl::CancelledError("the job was dropped");
+    SLUICE_RETURN_IF_ERROR(PlanFile(saved, *files[shard], shard, table));
+  }
+  return absl::OkStatus();
+}
+
+bool ModelLoader::NeedsFile(size_t table, uint32_t file, const TableConfig& saved) const {
+  if (layouts_[table]->sparse()) return ShareHere(table, file, saved.num_shards()) > 0;
+  const auto& shards = shards_[table];
+  // The blocks of a dense tensor depend only on its shape, so file and job have the same ones. If
+  // the shapes differ, the facts of all files are needed.
+  if (starts_[table] == nullptr) return shards[file] != nullptr;
+  return std::any_of(shards.begin(), shards.end(), [](const auto& s) { return s != nullptr; });
+}
+
 absl::Status ModelLoader::PlanFile(const TableConfig& saved, const SavedFile& file, uint32_t shard,
                                    size_t table) {
-  const TableLayout& layout = *layouts_[table];
-  // The blocks of a dense tensor depend only on its shape, so file and job have the same ones.
-  const bool here = layout.sparse() ? ShareHere(table, shard, saved.num_shards()) > 0
-                                    : shards_[table][shard] != nullptr;
-  if (!here) return absl::OkStatus();
+  if (!NeedsFile(table, shard, saved)) return absl::OkStatus();
+  const TableLayout& layout =
+      starts_[table] == nullptr ? *layouts_[table] : *starts_[table]->saved_layout();
   SLUICE_ASSIGN_OR_RETURN(auto reader,
                           ShardFileReader::Open(options_.env, options_.directory, saved, file));
   const ShardFileHeader& header = reader->header();
@@ -150,7 +165,9 @@ void ModelLoader::PlanRuns(const ShardFileReader& file, size_t table) {
   for (uint32_t run = 0; run < file.runs(); ++run) {
     const uint32_t part = file.first_part() + run;
     const uint64_t bytes = file.RunBytes(run);
-    const double share = file.sparse() ? ShareHere(table, part, file.parts()) : 1;
+    const double share = file.sparse()                ? ShareHere(table, part, file.parts())
+                         : HasElementsOf(file, table) ? 1
+                                                      : 0;
     if (bytes == 0 || share == 0) {
       open = false;
       continue;
@@ -173,9 +190,13 @@ void ModelLoader::PlanRuns(const ShardFileReader& file, size_t table) {
 }
 
 absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) {
-  uint32_t floats = 0;
+  uint32_t floats = 0;  // that the file should have
   for (const auto& shard : shards_[table]) {
-    if (shard != nullptr) floats = shard->saved_state_floats();
+    if (shard == nullptr) continue;
+    floats = shard->saved_state_floats();
+    // A job of Geo has no state here, whatever the saved table has.
+    if (starts_[table] != nullptr && floats == layouts_[table]->state_floats())
+      floats = starts_[table]->saved_layout()->state_floats();
   }
   const auto damaged = [&](const std::string& what) {
     return absl::DataLossError(
@@ -183,8 +204,12 @@ absl::Status ModelLoader::CheckState(const ShardFileReader& file, size_t table) 
   };
   if (!file.has_state()) return damaged("it belongs to a model, not to a checkpoint");
   const uint32_t saved = file.header().state_floats();
+  // A shard of Geo counts exchanges, not steps, so nothing says how old its rows are.
+  if (options_.new_job && of_geo_ && layouts_[table]->config().has_expire())
+    values_only_[table] = true;
   // One of the two optimizers has no state, so a new job takes the values alone.
-  if (options_.new_job && saved != floats && (saved == 0 || floats == 0)) {
+  if (options_.new_job &&
+      (values_only_[table] || (saved != floats && (saved == 0 || floats == 0)))) {
     values_only_[table] = true;
   } else if (saved != floats) {
     return damaged(absl::StrCat("it has ", saved,
@@ -206,6 +231,9 @@ void ModelLoader::StartFacts(const CheckpointState& from) {
     facts.clear_updates();
     facts.clear_updates_lost();
     facts.clear_ranks();
+    // Its first export is a base, which needs to know of no row that is gone.
+    facts.clear_tombstones();
+    facts.clear_tombstones_since();
     // Bias correction starts again with fresh state.
     if (values_only_[shard.first]) facts.clear_count();
     if (!geo) continue;
@@ -228,17 +256,32 @@ void ModelLoader::RestorePositions() {
       const ShardFacts& facts = it->second;
       furthest.set_updates(std::max(furthest.updates(), facts.updates()));
       furthest.set_closed(std::max(furthest.closed(), facts.closed()));
+      furthest.set_count(std::max(furthest.count(), facts.count()));
       if (schedule(facts) <= schedule(furthest)) continue;
       furthest.set_schedule_steps(facts.schedule_steps());
       furthest.set_schedule_frames(facts.schedule_frames());
     }
     for (const auto& shard : shards_[t]) {
       if (shard == nullptr) continue;
-      const bool same = saved_shards_[t] == layouts_[t]->num_shards();
+      // The blocks of a dense table that has another form are not those of the files.
+      const bool same = saved_shards_[t] == layouts_[t]->num_shards() &&
+                        (layouts_[t]->sparse() || starts_[t] == nullptr);
       shard->RestorePosition(same ? facts_[{t, shard->index()}] : furthest);
       if (same && options_.same_instance) shard->RestoreRanks(facts_[{t, shard->index()}]);
     }
   }
+}
+
+bool ModelLoader::HasElementsOf(const ShardFileReader& file, size_t table) const {
+  if (starts_[table] == nullptr) return true;
+  const uint64_t block = layouts_[table]->block_elements();
+  bool any = false;
+  starts_[table]->ForEachRun(file.header().first_element(), file.header().elements(),
+                             [&](uint64_t, uint64_t to, uint64_t n) {
+                               for (uint64_t s = to / block; s <= (to + n - 1) / block; ++s)
+                                 any |= shards_[table][s] != nullptr;
+                             });
+  return any;
 }
 
 double ModelLoader::ShareHere(size_t table, uint32_t part, uint32_t parts) const {
@@ -308,40 +351,82 @@ absl::Status ModelLoader::LoadPiece(const Piece& piece, RowsByShard* scratch) {
 }
 
 void ModelLoader::LoadElements(const Piece& piece, const std::vector<float>& values, uint64_t* at) {
-  Shard* const shard = shards_[piece.table][piece.first_shard].get();
   const uint64_t first = piece.file->header().first_element();
   const uint64_t elements = piece.file->header().elements();
+  const StartMap* const start = starts_[piece.table].get();
   for (size_t done = 0; done < values.size();) {
     const auto array = static_cast<uint32_t>(*at / elements);  // 0: the weights
     const uint64_t element = *at % elements;
     const size_t n = std::min<uint64_t>(values.size() - done, elements - element);
-    // A block of a checkpoint is the weights, then one array for each float of state.
-    if (!values_only_[piece.table]) {
-      shard->RestoreElements(array, first + element, values.data() + done, n);
-    } else if (array == 0) {
-      shard->LoadElements(first + element, values.data() + done, n);
+    const float* const from = values.data() + done;
+    if (start == nullptr) {
+      StoreElements(piece.table, piece.first_shard, array, first + element, from, n);
+    } else {
+      const uint64_t block = layouts_[piece.table]->block_elements();
+      start->ForEachRun(first + element, n, [&](uint64_t offset, uint64_t to, uint64_t count) {
+        // A shard takes what is in its block.
+        for (uint64_t s = to / block; s <= (to + count - 1) / block; ++s)
+          StoreElements(piece.table, s, array, to, from + offset, count);
+      });
     }
     done += n;
     *at += n;
   }
 }
 
-void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std::string& records,
+// A block of a checkpoint is the weights, then one array for each float of state.
+void ModelLoader::StoreElements(size_t table, uint64_t shard, uint32_t array, uint64_t first,
+                                const float* values, size_t n) {
+  Shard* const to = shards_[table][shard].get();
+  if (to == nullptr) return;
+  if (!values_only_[table]) {
+    to->RestoreElements(array, first, values, n);
+  } else if (array == 0) {
+    to->LoadElements(first, values, n);
+  }
+}
+
+void ModelLoader::ConvertRows(size_t table, const ShardFileReader& file, RecordView* records,
+                              RowsByShard* scratch) const {
+  const TableLayout& layout = *layouts_[table];
+  const bool state = !values_only_[table];
+  const size_t history = state ? kRowHistoryBytes : 0;
+  const size_t floats = layout.dim() + (state ? layout.state_floats() : 0);
+  const size_t rows = records->bytes / file.record_bytes();
+  const size_t bytes = sizeof(uint64_t) + history + floats * sizeof(float);
+  scratch->converted.resize(rows * bytes);
+  scratch->row.resize(floats);
+  for (size_t i = 0; i < rows; ++i) {
+    const char* const from = records->data + i * file.record_bytes();
+    char* const to = scratch->converted.data() + i * bytes;
+    uint64_t key;
+    std::memcpy(&key, from, sizeof(key));
+    std::memcpy(to, from, sizeof(key) + history);
+    starts_[table]->ConvertRow(layout, key, state, from + file.weights_offset(),
+                               scratch->row.data());
+    std::memcpy(to + sizeof(key) + history, scratch->row.data(), floats * sizeof(float));
+  }
+  *records = {scratch->converted.data(), scratch->converted.size(), bytes, sizeof(uint64_t)};
+}
+
+void ModelLoader::LoadRows(size_t table, const ShardFileReader& file, const std::string& bytes,
                            RowsByShard* scratch) {
   const uint32_t num_shards = layouts_[table]->num_shards();
   const bool values_only = values_only_[table];
-  const size_t behind_key = values_only ? file.weights_offset() : sizeof(uint64_t);
+  RecordView records = {bytes.data(), bytes.size(), file.record_bytes(),
+                        values_only ? file.weights_offset() : sizeof(uint64_t)};
+  if (starts_[table] != nullptr) ConvertRows(table, file, &records, scratch);
   // Rows are grouped by shard first, so that each shard is locked once for a whole read.
   if (scratch->rows.size() < num_shards) scratch->rows.resize(num_shards);
-  for (size_t offset = 0; offset < records.size(); offset += file.record_bytes()) {
+  for (size_t offset = 0; offset < records.bytes; offset += records.record_bytes) {
     uint64_t key;
-    std::memcpy(&key, records.data() + offset, sizeof(key));
+    std::memcpy(&key, records.data + offset, sizeof(key));
     const uint32_t shard = ShardOfKey(key, num_shards);
     if (shards_[table][shard] == nullptr) continue;
     RowsByShard::Rows& rows = scratch->rows[shard];
     if (rows.keys.empty()) scratch->shards.push_back(shard);
     rows.keys.push_back(key);
-    rows.records.push_back(records.data() + offset + behind_key);
+    rows.records.push_back(records.data + offset + records.behind_key);
   }
   for (const uint32_t shard : scratch->shards) {
     RowsByShard::Rows& rows = scratch->rows[shard];

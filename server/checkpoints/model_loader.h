@@ -2,7 +2,8 @@
 // that can hold their values.
 //
 // Files and shards both divide the keys by their hash (common/base/hash.h), so any number of
-// files loads into any number of shards.
+// files loads into any number of shards. A new job may take rows and columns of tables of another
+// form (common/saved_model/start_map.h).
 //
 // Memory: the indexes of the files, and a few MiB per thread.
 //
@@ -23,6 +24,7 @@
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "common/saved_model/shard_file_reader.h"
+#include "common/saved_model/start_map.h"
 #include "server/shards/shard.h"
 
 namespace sluice {
@@ -76,6 +78,7 @@ class ModelLoader {
     // With `state`: a new job starts from the checkpoint. Steps and delivery begin at 0, and tables
     // that the checkpoint lacks keep their initial values. A table gets its values alone when only
     // the checkpoint or only the job has optimizer state for it (one of the two jobs is Geo).
+    // Tables follow their TableConfig.start, as they do without `state`.
     bool new_job = false;
     // With `state`: the checkpoint is of this instance of the job, so shards also get what they
     // held of each rank.
@@ -106,6 +109,13 @@ class ModelLoader {
     uint32_t turn;         // how many pieces of first_shard come before it
   };
 
+  // Records of rows, one after the other.
+  struct RecordView {
+    const char* data;
+    size_t bytes, record_bytes;
+    size_t behind_key;  // where what a shard takes begins in a record
+  };
+
   // Records of a file, grouped by the shard that they belong to. Each thread reuses its own.
   struct RowsByShard {
     struct Rows {
@@ -114,12 +124,21 @@ class ModelLoader {
     };
     std::vector<Rows> rows;        // by shard
     std::vector<uint32_t> shards;  // those with rows
+    std::vector<char> converted;   // records that `rows` point to, if the table has another form
+    std::vector<float> row;
   };
 
+  // Compares the tables of the model, or checkpoint, with those of the job.
+  absl::Status CheckManifest(const Manifest& manifest) const;
   absl::Status Plan(const Manifest& manifest);
+  absl::Status PlanTable(const Manifest& manifest, const TableConfig& saved, size_t table);
+  // Whether this pserver needs a file of the table.
+  bool NeedsFile(size_t table, uint32_t file, const TableConfig& saved) const;
   absl::Status PlanFile(const TableConfig& saved, const SavedFile& file, uint32_t shard,
                         size_t table);
   void PlanRuns(const ShardFileReader& file, size_t table);
+  // Whether values of a dense file belong to blocks of this pserver.
+  bool HasElementsOf(const ShardFileReader& file, size_t table) const;
   // Returns the fraction of the part's keys that belongs to this pserver's shards.
   double ShareHere(size_t table, uint32_t part, uint32_t parts) const;
   // With options_.state: checks that the file has the state that the table's shards need, and that
@@ -135,8 +154,13 @@ class ModelLoader {
   void Work();
   bool failed();
   absl::Status LoadPiece(const Piece& piece, RowsByShard* scratch);
-  void LoadRows(size_t table, const ShardFileReader& file, const std::string& records,
+  void LoadRows(size_t table, const ShardFileReader& file, const std::string& bytes,
                 RowsByShard* scratch);
+  void StoreElements(size_t table, uint64_t shard, uint32_t array, uint64_t first,
+                     const float* values, size_t n);
+  // Replaces records of the saved form by records of the table's, in scratch->converted.
+  void ConvertRows(size_t table, const ShardFileReader& file, RecordView* records,
+                   RowsByShard* scratch) const;
   // Loads records of a dense file from number *at on, and advances *at.
   void LoadElements(const Piece& piece, const std::vector<float>& values, uint64_t* at);
 
@@ -147,7 +171,10 @@ class ModelLoader {
   // With options_.state: facts of files_, by table and the file's shard.
   std::map<std::pair<size_t, uint32_t>, ShardFacts> facts_;
   std::vector<uint32_t> saved_shards_;  // [table]; 0: the checkpoint lacks the table
-  std::vector<bool> values_only_;       // [table]: no state is restored
+  bool of_geo_ = false;                 // the checkpoint
+  // [table]; null: the saved table has the form of the job's.
+  std::vector<std::shared_ptr<const StartMap>> starts_;
+  std::vector<bool> values_only_;  // [table]: no state is restored
   std::vector<Piece> pieces_;
   double row_bytes_ = 0;  // of memory, for the rows that are to be loaded
   std::map<std::pair<size_t, uint32_t>, uint32_t> turns_;  // pieces by table and first_shard

@@ -25,7 +25,7 @@ bool ReplyWriter::has_error(PartStatus status) const {
 
 void ReplyWriter::StartPart(uint32_t table, uint32_t shard, uint32_t rows, size_t bytes) {
   // A chunk ends at a part border; a part larger than a chunk gets its own chunk.
-  if (chunk_bytes_ + bytes > kChunkBytes && parts_.table_size() > 0) {
+  if (chunk_bytes_ + bytes > kBytesAChunk && parts_.table_size() > 0) {
     ReplyHeader header;
     Message payload = TakeChunk(&header);
     stream_->Send(EncodeReply(header, std::move(payload)));
@@ -41,7 +41,7 @@ uint8_t* ReplyWriter::AddPart(uint32_t table, uint32_t shard, uint32_t rows, siz
   if (capacity_ - used_ < bytes) {
     EndPiece();
     // One buffer for all small parts of a chunk, and not larger than the rest of the answer.
-    capacity_ = std::max(bytes, std::min(kChunkBytes, expected_));
+    capacity_ = std::max(bytes, std::min(kBytesAChunk, expected_));
     buffer_ = std::shared_ptr<uint8_t>(new uint8_t[capacity_], std::default_delete<uint8_t[]>());
     piece_ = used_ = 0;
   }

@@ -1,4 +1,4 @@
-// Builds the answer to one request: errors of parts, and values in chunks of kChunkBytes that end
+// Builds the answer to one request: errors of parts, and values in chunks of kBytesAChunk that end
 // at part borders.
 //
 // Thread safety: one thread. A writer may move from the thread that read the request to the one
@@ -21,6 +21,10 @@ namespace sluice {
 
 class ReplyWriter {
  public:
+  // So small that the worker copies one chunk while the next is read; so large that messages cost
+  // little.
+  static constexpr size_t kBytesAChunk = 512 << 10;
+
   ReplyWriter(std::shared_ptr<Stream> stream, uint64_t request_id)
       : stream_(std::move(stream)), request_id_(request_id) {}
 

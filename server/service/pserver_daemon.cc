@@ -273,6 +273,7 @@ absl::Status PserverDaemon::StartAdmin() {
   admin.refresh_metrics = [this] {
     metrics_.Update(pserver_.Report(), pserver_.counters(), CountStreams(), ResidentBytes(),
                     CpuSeconds());
+    of_places_.Set(options_.places);
   };
   SLUICE_ASSIGN_OR_RETURN(admin_, AdminServer::Start(std::move(admin)));
   return absl::OkStatus();
@@ -412,6 +413,7 @@ void PserverDaemon::FillReport(PollRequest* request) {
   // report that the end of a job waits for could arrive before them.
   if (request->wait_ms() > 0) pserver_.TakeTraces(request->mutable_traces());
   request->set_memory_bytes(ResidentBytes());
+  request->set_cpu_seconds(CpuSeconds());
   *request->mutable_streams() = CountStreams();
 }
 
@@ -424,6 +426,7 @@ std::unique_ptr<google::protobuf::Message> PserverDaemon::Status() {
   status->set_pid(getpid());
   status->set_alive(true);
   status->set_memory_bytes(ResidentBytes());
+  status->set_cpu_seconds(CpuSeconds());
   *status->mutable_streams() = CountStreams();
   for (HostedJob& job : pserver_.Report()) *status->add_hosted() = std::move(job);
   return status;
@@ -433,6 +436,8 @@ absl::StatusOr<std::string> PserverDaemon::SaveShards(const std::string& request
   SaveShardsRequest save;
   // A short message can become large objects, so the bound is on what parsing makes of it.
   SLUICE_RETURN_IF_ERROR(ParseWithin(kMaxParsedSaveBytes, request, &save));
+  // Training is over, and the job's result has the figures of the last report.
+  ReconcileSoon();
   SLUICE_ASSIGN_OR_RETURN(std::vector<SavedFile> files, pserver_.SaveShards(save));
   SaveShardsReply reply;
   for (SavedFile& file : files) *reply.add_files() = std::move(file);

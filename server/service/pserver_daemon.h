@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/admin/admin_server.h"
+#include "common/admin/place_metrics.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/daemon/identity.h"
@@ -31,9 +32,11 @@ class PserverDaemon {
  public:
   struct Options {
     Identity identity;
-    int threads = 2;               // of the data plane
-    Clock* clock = nullptr;        // required; outlives the daemon
-    Env* env = nullptr;            // required; for saved models; outlives the daemon
+    int threads = 2;         // of the data plane
+    Clock* clock = nullptr;  // required; outlives the daemon
+    Env* env = nullptr;      // required; for saved models; outlives the daemon
+    // What was asked of places that are not this machine, by their names; outlives the daemon.
+    std::map<std::string, const PlaceUse*> places;
     // Required: bytes that this process can still get (JobResources).
     std::function<uint64_t()> available_memory;
     std::function<void(const std::string&)> log;
@@ -93,6 +96,7 @@ class PserverDaemon {
   std::unique_ptr<ShmStreamServer> shm_;  // null: gRPC alone
   std::unique_ptr<SchedulerClient> scheduler_;
   PserverMetrics metrics_;
+  PlaceMetrics of_places_{metrics_.registry().get(), "sluice_pserver"};
   std::unique_ptr<AdminServer> admin_;
   std::thread reconcile_thread_, join_thread_;
   // Used by the reconcile thread: the last text that was logged about each job.

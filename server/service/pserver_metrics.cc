@@ -11,57 +11,41 @@ struct PserverMetrics::Families {
   using Counters = CounterSeries;
 
   explicit Families(prometheus::Registry* registry) : r(*registry) {}
-  prometheus::Family<prometheus::Gauge>& Gauge(const char* name, const char* help) {
-    return GaugeFamily(name, help, &r);
-  }
-  prometheus::Family<prometheus::Counter>& Counter(const char* name, const char* help) {
-    return CounterFamily(name, help, &r);
+  prometheus::Family<prometheus::Gauge>& Gauge(const char* name) { return GaugeFamily(name, &r); }
+  prometheus::Family<prometheus::Counter>& Counter(const char* name) {
+    return CounterFamily(name, &r);
   }
 
   prometheus::Registry& r;
-  Counters frames{
-      Counter("sluice_pserver_frames_applied_total", "Worker frames applied to the job")};
-  Gauges rows{Gauge("sluice_pserver_rows", "Sparse rows held")};
-  Gauges elements{Gauge("sluice_pserver_dense_elements", "Dense parameters held")};
-  Gauges bytes{Gauge("sluice_pserver_table_bytes",
-                     "Memory used by rows and dense parameters, with their optimizer state")};
-  Gauges reserved{Gauge("sluice_pserver_table_reserved_bytes",
-                        "Memory held for the table: used memory, index and room to grow")};
-  Counters staleness_sum{
-      Counter("sluice_pserver_staleness_sum_total",
-              "Updates by other workers between a pull and its push, summed over pushes")};
-  Gauges staleness_max{
-      Gauge("sluice_pserver_staleness_max",
-            "Largest number of updates by other workers between a pull and its push")};
-  Counters slowest_wait{Counter("sluice_pserver_slowest_wait_seconds_total",
-                                "Seconds that all other ranks waited for the slowest one (sync)")};
-  Gauges cut_bytes{Gauge("sluice_pserver_checkpoint_written_bytes",
-                         "Bytes written so far of the newest checkpoint that is not over")};
-  Gauges cut_memory{Gauge("sluice_pserver_checkpoint_preimage_bytes",
-                          "Most memory that updates used while that checkpoint was written")};
-  Gauges cut_failed{Gauge("sluice_pserver_checkpoint_failed",
-                          "1: this pserver could not write its part of that checkpoint")};
-  Gauges replicated{Gauge("sluice_pserver_replication_complete",
-                          "1: every acknowledged update is also on the follower of this pserver")};
-  Gauges behind{Gauge("sluice_pserver_replication_updates_behind",
-                      "Updates that the follower has not confirmed")};
-  Gauges copies{Gauge("sluice_pserver_copies_bytes",
-                      "Memory held for the copies of another pserver's shards")};
-  Gauges process{Gauge("sluice_pserver_memory_bytes", "Resident memory of the process")};
-  Counters cpu{Counter("sluice_pserver_cpu_seconds_total", "CPU time of the process")};
-  Gauges streams{Gauge("sluice_pserver_streams", "Open data streams")};
-  Gauges shm_streams{
-      Gauge("sluice_pserver_shm_streams", "Open data streams through shared memory")};
-  Counters messages{
-      Counter("sluice_pserver_messages_received_total", "Messages received on data streams")};
-  Counters received{
-      Counter("sluice_pserver_bytes_received_total", "Bytes received on data streams")};
-  Counters sent{Counter("sluice_pserver_bytes_sent_total", "Bytes sent on data streams")};
-  Counters refused{
-      Counter("sluice_pserver_requests_refused_total", "Requests refused with an error")};
-  Counters streams_cut{
-      Counter("sluice_pserver_streams_cut_total",
-              "Data streams ended because the other process did not read its answers")};
+  Counters frames{Counter("sluice_pserver_frames_applied_total")};
+  Gauges rows{Gauge("sluice_pserver_rows")};
+  Gauges row_limit{Gauge("sluice_pserver_row_limit")};
+  Counters rows_admitted{Counter("sluice_pserver_rows_admitted_total")};
+  Counters rows_refused{Counter("sluice_pserver_rows_refused_total")};
+  Counters rows_expired{Counter("sluice_pserver_rows_expired_total")};
+  Counters rows_evicted{Counter("sluice_pserver_rows_evicted_total")};
+  Counters rows_deleted{Counter("sluice_pserver_rows_deleted_total")};
+  Gauges elements{Gauge("sluice_pserver_dense_elements")};
+  Gauges bytes{Gauge("sluice_pserver_table_bytes")};
+  Gauges reserved{Gauge("sluice_pserver_table_reserved_bytes")};
+  Counters staleness_sum{Counter("sluice_pserver_staleness_sum_total")};
+  Gauges staleness_max{Gauge("sluice_pserver_staleness_max")};
+  Counters slowest_wait{Counter("sluice_pserver_slowest_wait_seconds_total")};
+  Gauges cut_bytes{Gauge("sluice_pserver_checkpoint_written_bytes")};
+  Gauges cut_memory{Gauge("sluice_pserver_checkpoint_preimage_bytes")};
+  Gauges cut_failed{Gauge("sluice_pserver_checkpoint_failed")};
+  Gauges replicated{Gauge("sluice_pserver_replication_complete")};
+  Gauges behind{Gauge("sluice_pserver_replication_updates_behind")};
+  Gauges copies{Gauge("sluice_pserver_copies_bytes")};
+  Gauges process{Gauge("sluice_pserver_memory_bytes")};
+  Counters cpu{Counter("sluice_pserver_cpu_seconds_total")};
+  Gauges streams{Gauge("sluice_pserver_streams")};
+  Gauges shm_streams{Gauge("sluice_pserver_shm_streams")};
+  Counters messages{Counter("sluice_pserver_messages_received_total")};
+  Counters received{Counter("sluice_pserver_bytes_received_total")};
+  Counters sent{Counter("sluice_pserver_bytes_sent_total")};
+  Counters refused{Counter("sluice_pserver_requests_refused_total")};
+  Counters streams_cut{Counter("sluice_pserver_streams_cut_total")};
 };
 
 PserverMetrics::PserverMetrics()
@@ -98,12 +82,24 @@ void PserverMetrics::Update(const std::vector<HostedJob>& jobs, const DataPlaneC
       const prometheus::Labels of_table = {{"job", job.job_id()}, {"table", table.name()}};
       f.bytes.Set(of_table, table.bytes());
       f.reserved.Set(of_table, table.reserved_bytes());
-      if (table.kind() == TableConfig::SPARSE) f.rows.Set(of_table, table.rows());
+      if (table.kind() != TableConfig::SPARSE) continue;
+      f.rows.Set(of_table, table.rows());
+      if (table.row_limit() > 0) f.row_limit.Set(of_table, table.row_limit());
+      const RowTurnover& turnover = table.turnover();
+      f.rows_admitted.Set(of_table, turnover.admitted());
+      f.rows_refused.Set(of_table, turnover.refused());
+      f.rows_expired.Set(of_table, turnover.expired());
+      f.rows_evicted.Set(of_table, turnover.evicted());
+      f.rows_deleted.Set(of_table, turnover.deleted());
     }
   }
   for (auto* of_jobs : {&f.frames, &f.staleness_sum, &f.slowest_wait}) of_jobs->RemoveOthers();
   for (auto* of_jobs : {&f.elements, &f.staleness_max, &f.bytes, &f.reserved, &f.rows})
     of_jobs->RemoveOthers();
+  f.row_limit.RemoveOthers();
+  for (auto* of_rows :
+       {&f.rows_admitted, &f.rows_refused, &f.rows_expired, &f.rows_evicted, &f.rows_deleted})
+    of_rows->RemoveOthers();
   for (auto* of_cuts : {&f.cut_bytes, &f.cut_memory, &f.cut_failed}) of_cuts->RemoveOthers();
   for (auto* of_replicas : {&f.replicated, &f.behind, &f.copies}) of_replicas->RemoveOthers();
   f.process.Set({}, memory_bytes);

@@ -86,8 +86,11 @@ SparseBuffers BuffersOf(const JobSpec& spec, const TableLayouts& layouts, int64_
       const uint64_t bytes = Product(Product(ranks, rows), BufferedRowBytes(table, as_sum));
       return PartHere(bytes, table, spec.route().tables(static_cast<int>(t)), self);
     };
-    const uint64_t max_rows = table.config().max_rows();
-    const uint64_t bytes = bytes_of(max_rows == 0 ? keys : std::min(keys, max_rows));
+    // With evict, one step may bring any number of rows; with admit, any number of keys without
+    // one.
+    const bool any_number = table.config().has_evict() || table.config().has_admit();
+    const uint64_t limit = any_number ? UINT64_MAX : table.row_limit();
+    const uint64_t bytes = bytes_of(std::min(keys, limit));
     most = std::max(most, bytes_of(keys));
     buffers.bytes = Sum(buffers.bytes, bytes);
     if (bytes <= buffers.most) continue;

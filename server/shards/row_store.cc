@@ -1,6 +1,7 @@
 #include "server/shards/row_store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -54,13 +55,13 @@ RowStore::Index RowStore::NewIndex(size_t size) {
 
 bool RowStore::TakeRoom() {
   if (IndexIsFull() && !StartGrowth()) return false;
-  if (size_ < room_) return true;
+  if (slots_ < room_ || free_ != kNoRow) return true;
   const size_t block = room_ / rows_per_block_, end = (block + 1) * rows_per_block_;
   const bool begins = block == blocks_.size();
   // The rows before have been touched, since all of them are in use.
   size_t rows = end - room_;
   if (!bulk_ || block == 0) {
-    const size_t piece = std::max(kSmallPage, bytes() / 8);
+    const size_t piece = std::max(kSmallPage, slots_ * row_bytes_ / 8);
     rows = std::min(rows, std::max<size_t>(1, piece / row_bytes_));
   }
   if (!row_memory_.Take(rows * row_bytes_)) return false;
@@ -127,15 +128,21 @@ uint32_t RowStore::FindOrInsert(uint64_t key, bool* created) {
   uint32_t id = Probe(tag, key);
   *created = id == kNoRow;
   if (id != kNoRow) return id;
-  if (size_ >= most_rows_) {
+  if (size_ >= most_rows_ || (free_ == kNoRow && slots_ >= kMostRows)) {
     throw NoRoom(absl::StrCat("the sparse table has ", size_,
                               " rows in one shard, and no shard can have more; raise num_shards of "
                               "the table, or limit its rows (max_rows)"));
   }
-  id = static_cast<uint32_t>(size_);
   // Allocate index and block before anything changes. After that only spill may throw. A new block
   // is zero, and so are its rows.
   if (!MakeRoom()) throw std::bad_alloc();
+  if (free_ != kNoRow) {
+    id = free_;
+    free_ = static_cast<uint32_t>(header(id)->key);
+    std::memset(RowAt(id), 0, row_bytes_);
+  } else {
+    id = static_cast<uint32_t>(slots_++);
+  }
   ++size_;
   header(id)->key = key;
   Place(tag < moved_below_ ? &index_ : &old_index_, tag, id);
@@ -156,6 +163,45 @@ void RowStore::Place(Index* index, uint32_t tag, uint32_t id) {
   *slot = {id + 1, tag};
 }
 
+uint32_t RowStore::Unlink(uint64_t key) {
+  const uint32_t tag = Tag(key);
+  Index* const index = tag < moved_below_ ? &index_ : &old_index_;
+  Slot* slot = &index->slots[tag >> index->shift];
+  uint32_t id = kNoRow;
+  for (; slot->row_plus_1 != 0 && id == kNoRow; ++slot) {
+    if (slot->tag == tag && header(slot->row_plus_1 - 1)->key == key) id = slot->row_plus_1 - 1;
+  }
+  if (id != kNoRow) {
+    Remove(index, slot - 1);
+  } else {
+    const auto spilled = index->spill.find(key);
+    if (spilled == index->spill.end()) return kNoRow;
+    id = spilled->second;
+    index->spill.erase(spilled);
+  }
+  --size_;
+  ++unlinked_;
+  return id;
+}
+
+// Keys stay reachable: a key moves back only to a slot at or behind its home. Spilled keys need no
+// full path to the end, because a probe that ends at an empty slot always asks the map.
+void RowStore::Remove(Index* index, Slot* slot) {
+  for (const Slot* next = slot + 1; next->row_plus_1 != 0; ++next) {
+    if (index->slots + (next->tag >> index->shift) > slot) continue;
+    *slot = *next;
+    slot = &index->slots[next - index->slots];
+  }
+  *slot = {0, 0};
+}
+
+void RowStore::Free(uint32_t id) {
+  Header* const freed = header(id);
+  freed->version = Header::kFree;
+  freed->key = free_;
+  free_ = id;
+}
+
 void RowStore::Begin(Index* index, size_t slot) {
   for (; index->begun <= slot; index->begun += kSlotsAPage) {
     if (index->begun == index->size) continue;  // the few slots past the last home stay small
@@ -172,7 +218,7 @@ bool RowStore::StartGrowth() {
   if (!index_memory_.Take(index_.memory.size())) return false;
   Index index = NewIndex(index_.size * 2);
   // The next block will be needed soon.
-  if (size_ > rows_per_block_ / 2) pages_.Announce();
+  if (slots_ > rows_per_block_ / 2) pages_.Announce();
   old_index_ = std::move(index_);
   index_ = std::move(index);
   front_ = returned_ = 0;
@@ -190,7 +236,12 @@ void RowStore::MoveSome() {
       Place(&index_, slots[front_].tag, slots[front_].row_plus_1 - 1);
   }
   if (front_ < old_index_.size) {
-    moved_below_ = static_cast<uint64_t>(front_) << old_index_.shift;
+    const uint64_t below = static_cast<uint64_t>(front_) << old_index_.shift;
+    // The slot may be empty because a key was unlinked after others had been spilled.
+    for (const auto& [key, id] : old_index_.spill)
+      if (Tag(key) < below) Place(&index_, Tag(key), id);
+    moved_below_ = below;  // only now: what throws must leave every key reachable
+    absl::erase_if(old_index_.spill, [&](const auto& one) { return Tag(one.first) < below; });
     ReturnOldPages();
     return;
   }

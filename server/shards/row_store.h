@@ -4,11 +4,15 @@
 // Thread safety: guarded by the owner's lock (the shard's).
 //
 // Invariants:
-// - Row ids are 0 .. size() - 1 in order of insertion and never change.
-// - A row never moves, so pointers to it stay valid.
+// - Row ids are below slots() and never change. Each is live (its key is in the index), unlinked
+//   (its bytes stay as they were) or free. A new row takes the id that was freed last, else
+//   slots().
+// - A row never moves, so pointers to it stay valid until it is freed.
 // - The high bits of a key's hash give its home slot. Probing goes up and never wraps.
 // - An index grows by being copied into one of twice the size, in order, a few slots per insertion.
 // - A key whose tag is below moved_below_ is in index_, any other in old_index_. None is in both.
+// - Unlinking shifts the keys behind a slot back, so the index has no tombstones, and its load is
+//   that of the live rows.
 //
 // Memory:
 // - Row: header 24 | weights 4 x dim | state 4 x state_floats, padded to 8 bytes.
@@ -18,6 +22,8 @@
 //   no huge page is ready also has small pages; the kernel may make them huge once they are full.
 // - RowMemory is asked before memory is touched: for a huge page at once, for small pages a page
 //   first and later an eighth of what the rows have, and for what an index grows by.
+// - Freed rows keep their memory, which the next new rows use. Free ids form a list through their
+//   headers, so they take nothing else.
 // - Index: 8 bytes per slot at a load of 0.4 to 0.75, thus 10.7 to 19.7 bytes per row. This also
 //   holds while it grows, because the old index is given back as it is copied.
 //
@@ -45,8 +51,11 @@ class RowStore {
   static constexpr size_t kMostRows = UINT32_MAX - 1;  // row + 1 fits into a slot, and is not 0
 
   struct Header {
+    // Not of any row's version: the row is free. Its key is then the next free id, or kNoRow.
+    static constexpr uint32_t kFree = UINT32_MAX;
+
     uint64_t key;
-    uint32_t version;    // cuts of the shard that had begun when the row was last changed or cut
+    uint32_t version;    // which cuts of the shard the row belongs to: see SparseShard
     uint32_t count;      // updates of this row; stays at 2^32 - 1
     uint64_t last_seen;  // schedule step of the last update
 
@@ -67,8 +76,8 @@ class RowStore {
 
   // Calls visit(i, row of keys[i]) for i = 0 .. n - 1 in order. To overlap cache misses, the index
   // is prefetched kAhead keys ahead of the rows, and the rows kAhead keys ahead of the visit.
-  // `floats`: how many weights and state floats of a row to prefetch. `visit` may insert rows;
-  // later visits see them.
+  // `floats`: how many weights and state floats of a row to prefetch. `visit` may insert and
+  // unlink rows; later visits see that.
   template <typename Visit>
   void VisitRows(const uint64_t* keys, size_t n, size_t floats, Visit visit) const;
 
@@ -77,7 +86,7 @@ class RowStore {
 
   // Takes the memory of the next row, if it is not here yet. False: RowMemory refuses it, and
   // nothing that matters has changed. Throws bad_alloc as FindOrInsert.
-  bool MakeRoom() { return (size_ < room_ && !IndexIsFull()) || TakeRoom(); }
+  bool MakeRoom() { return ((slots_ < room_ || free_ != kNoRow) && !IndexIsFull()) || TakeRoom(); }
   // Says how much memory there was when MakeRoom failed.
   std::string MemoryFigures() const { return row_memory_.Figures(); }
 
@@ -86,6 +95,13 @@ class RowStore {
   // memory runs out: existing rows are still found, but no insertion may follow. Throws NoRoom,
   // changing nothing, when the key is new and there are kMostRows rows.
   uint32_t FindOrInsert(uint64_t key, bool* created);
+
+  // Removes `key` from the index and returns the id of its row, or kNoRow. The row's bytes stay as
+  // they are until Free.
+  uint32_t Unlink(uint64_t key);
+  // Lets a new row use the memory of an unlinked one.
+  void Free(uint32_t id);
+  bool is_free(uint32_t id) const { return header(id)->version == Header::kFree; }
 
   // Bulk mode, for loading a model: no caller waits for a single insertion, so blocks are huge
   // pages that the kernel zeroes at first touch. ReadyPages could not keep up with a load.
@@ -96,8 +112,9 @@ class RowStore {
   float* weights(uint32_t id) const { return row(id).weights; }
   float* state(uint32_t id) const { return row(id).state; }
 
-  size_t size() const { return size_; }
-  // Bytes that rows use: header, weights and state.
+  size_t size() const { return size_; }    // live rows
+  size_t slots() const { return slots_; }  // ids in use, those of free rows included
+  // Bytes that live rows use: header, weights and state.
   size_t bytes() const { return size_ * row_bytes_; }
   // Bytes that blocks and index hold, including unused room.
   size_t reserved_bytes() const;
@@ -152,6 +169,8 @@ class RowStore {
     return {reinterpret_cast<Header*>(at), weights, weights + dim_};
   }
   uint32_t Probe(uint32_t tag, uint64_t key) const;
+  // Empties the slot, and closes the gap in the run behind it.
+  static void Remove(Index* index, Slot* slot);
   // Returns the first row on the probe path of `tag` that has this tag, which is almost always the
   // right one. Null when there is none.
   uint8_t* Guess(uint32_t tag) const;
@@ -173,8 +192,10 @@ class RowStore {
   bool bulk_ = false;
   RowMemory::User row_memory_, index_memory_;
   std::vector<MappedMemory> blocks_;
-  size_t size_ = 0, most_rows_ = kMostRows;
-  size_t room_ = 0;  // rows whose memory was taken
+  size_t size_ = 0, slots_ = 0, most_rows_ = kMostRows;
+  size_t room_ = 0;         // rows whose memory was taken
+  uint32_t free_ = kNoRow;  // the first of the list
+  uint64_t unlinked_ = 0;   // how often Unlink has found a key
   Index index_, old_index_;
   size_t front_ = 0;                          // slots of old_index_ that have been copied
   size_t returned_ = 0;                       // slots of old_index_ whose memory is gone
@@ -189,6 +210,8 @@ void RowStore::VisitRows(const uint64_t* keys, size_t n, size_t floats, Visit vi
     uint8_t* at;
   } ring[kRing];
   const size_t bytes = sizeof(Header) + floats * sizeof(float);
+  // A row that was unlinked after it was guessed still has its key.
+  const uint64_t unlinked = unlinked_;
   for (size_t i = 0; i < n + 2 * kAhead; ++i) {
     if (i < n) {
       const uint32_t tag = Tag(keys[i]);
@@ -208,7 +231,8 @@ void RowStore::VisitRows(const uint64_t* keys, size_t n, size_t floats, Visit vi
     const size_t now = i - 2 * kAhead;
     const Coming& coming = ring[now % kRing];
     uint8_t* at = coming.at;
-    if (at == nullptr || reinterpret_cast<const Header*>(at)->key != keys[now]) {
+    if (at == nullptr || reinterpret_cast<const Header*>(at)->key != keys[now] ||
+        unlinked_ != unlinked) {
       const uint32_t id = Probe(coming.tag, keys[now]);
       at = id == kNoRow ? nullptr : RowAt(id);
     }

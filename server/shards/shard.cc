@@ -96,6 +96,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
       break;
   }
   ++frames_;
+  rows_pushed_ += part->rows;
   accepted_[frame.rank] = {frame.incarnation, frame.sequence, frame.position};
   // In the critical section of the change, so that the follower applies changes in the same order.
   if (log_ != nullptr) {
@@ -115,6 +116,7 @@ ApplyResult Shard::Apply(const FrameId& frame, PushPart* part) {
   } else if (policy_.gradients_to_wait <= 1) {
     ++updates_;
     ApplyGradient(part, frame.weight);
+    EndUpdate();
   } else {
     if (taken > 0) held_taken_[frame.rank] += taken;
     AddToSum(*part, frame.weight);
@@ -142,6 +144,7 @@ void Shard::CloseStep(uint64_t step) {
   } else if (!parts.empty()) {
     ApplyMean(parts, total);
   }
+  EndUpdate();
   for (uint32_t rank = 0; rank < pending_.size(); ++rank) {
     Pending& p = pending_[rank];
     p.present = false;
@@ -169,6 +172,7 @@ void Shard::Flush() {
 void Shard::ApplyHeld() {
   ++updates_;
   ApplySum(held_weight_);
+  EndUpdate();
   held_frames_ = 0;
   held_weight_ = 0;
   for (const auto& [rank, taken] : held_taken_) buffers_->Give(rank, taken);
@@ -179,6 +183,11 @@ void Shard::ApplyHeld() {
 void Shard::Fence(uint32_t rank, uint64_t incarnation) {
   MutexLock lock(&mutex_);
   gate_.Fence(rank, incarnation);
+}
+
+uint64_t Shard::rows_pushed() {
+  MutexLock lock(&mutex_);
+  return rows_pushed_;
 }
 
 std::vector<RankPosition> Shard::Positions() {
@@ -330,6 +339,7 @@ ShardFacts Shard::Facts() const {
     rank->set_sequence(at.sequence);
     SetPosition(at.data, rank);
   }
+  AddFacts(&facts);
   return facts;
 }
 

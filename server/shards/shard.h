@@ -52,6 +52,10 @@ struct UpdatePolicy {
   std::optional<uint64_t> max_staleness;
   // Changes go to a follower (Shard::BeginSeed).
   bool replicated = false;
+  // The job exports, so its deltas have to name the rows that are gone.
+  bool keeps_tombstones = false;
+  // The day of the data, counted from 1970-01-01 (DataConfig.day).
+  std::optional<int32_t> day;
 };
 
 // True if pushes are not applied at once: in sync, and in async with gradients_to_wait.
@@ -94,6 +98,9 @@ struct CutOptions {
   bool state = false;  // true: a checkpoint; false: values only, for a model
   // Pays for the copies that updates make meanwhile. Null: no limit.
   std::shared_ptr<PreImageBudget> budget;
+  // Above 0, without state: a delta. Sparse shards leave out rows whose last update lies before
+  // this schedule step, and name the rows that have gone since.
+  uint64_t since = 0;
 };
 
 class Shard {
@@ -197,6 +204,13 @@ class Shard {
   virtual uint64_t rows() = 0;
   virtual uint64_t bytes() = 0;
   virtual uint64_t reserved_bytes() = 0;
+  // Rows that came and went, since the table began.
+  virtual RowTurnover turnover() { return RowTurnover(); }
+  // ShardStatus.rows_pushed
+  uint64_t rows_pushed();
+  // No export needs to name rows any more that went before this schedule step. 0: or that went
+  // until now, because the next export is a base, whatever the steps of other shards are.
+  virtual void DropTombstones(uint64_t before) {}
 
   // Bytes that a shard keeps for the job's ranks from the moment it is made: what each has
   // delivered and, in sync, its place in the open step, without the gradients there.
@@ -233,6 +247,8 @@ class Shard {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // One update with the mean of the added gradients, if there are any.
   virtual void ApplySum(double total) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Called after each update, and in sync at the end of each step, before it counts as closed.
+  virtual void EndUpdate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
   virtual void AddDelta(const PushPart& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // The sum to which AddToSum adds.
   virtual HeldSum SumNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
@@ -246,6 +262,8 @@ class Shard {
   const std::vector<float>& Rates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t ScheduleStep() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ShardFacts Facts() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds the facts of its kind of shard.
+  virtual void AddFacts(ShardFacts*) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
 
   // Takes all n values from the payload, even when one is not finite.
   static PartStatus DecodeValues(PayloadReader* payload, uint32_t wire_bytes, size_t n, float* to);
@@ -276,6 +294,7 @@ class Shard {
   // Schedule steps before the first of frames_; in sync, before step 1.
   uint64_t schedule_base_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t frames_ ABSL_GUARDED_BY(mutex_) = 0;           // accepted, empty ones included
+  uint64_t rows_pushed_ ABSL_GUARDED_BY(mutex_) = 0;      // in these
   uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;           // sync: steps applied
   uint64_t updates_ ABSL_GUARDED_BY(mutex_) = 0;          // changes of values
   std::vector<Pending> pending_ ABSL_GUARDED_BY(mutex_);  // sync: by rank, of step closed_ + 1

@@ -1,428 +1,698 @@
-// A sparse shard: rows by key, created by the first push that is applied to them.
-//
-// A cut covers the rows that existed when it began. A row's header holds the number of cuts that
-// had begun when the row was last changed, or was last read by a cut. A row with a lower number
-// than the shard's is still needed by the current cut, so an update saves its record first.
+#include "server/shards/sparse_shard.h"
+
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/delta_image.h"
 #include "common/table/not_finite.h"
+#include "server/shards/eviction.h"
 #include "server/shards/no_room.h"
 #include "server/shards/not_finite_change.h"
-#include "server/shards/shard.h"
 
 namespace sluice {
 namespace {
 
-class SparseShard : public Shard {
+// Slots that an update sweeps at least, so that a table of few updates is swept, too.
+constexpr size_t kLeastSwept = 8;
+// Days that a table remembers at least, so that a limit by days may be set or raised later.
+constexpr uint32_t kLeastDays = 400;
+
+// How far back the options of a table may ask for days. 0: they never do.
+uint32_t KeptDays(const TableConfig& table) {
+  if (!table.has_expire() && !table.has_evict()) return 0;
+  // After 64 halvings nothing is left of a count.
+  const double halvings = std::min(64 * table.evict().half_life_days(), 1e6);
+  return std::max({kLeastDays, table.expire().after_days(), static_cast<uint32_t>(halvings)});
+}
+
+// A row that goes between two updates of async has the step of the one before, which the cut of the
+// export before may already count as done. So deltas look one step further back.
+uint64_t TombstonesSince(uint64_t since) { return since - 1; }
+
+}  // namespace
+
+// The rows below `slots` that existed when this was made. Rows never move, but their contents are
+// read under the lock, a piece at a time.
+class SparseShard::Rows : public DeltaRows {
  public:
-  SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
-              const ShardLimits& limits)
-      : Shard(std::move(table), index, policy, limits.buffers),
-        dim_(table_->dim()),
-        most_rows_(ShareOfRows(*table_, this->index())),
-        store_(dim_, table_->state_floats(), ReadyPages::OfProcess(), limits.row_memory),
-        sum_(dim_),
-        mean_(dim_) {}
-
-  PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const override {
-    part->rows = rows;
-    part->in_message = false;
-    part->keys.resize(rows);
-    part->values.resize(static_cast<size_t>(rows) * dim_);
-    payload->Copy(part->keys.data(), part->keys.size() * sizeof(uint64_t));
-    const PartStatus status =
-        DecodeValues(payload, table_->wire_bytes(), part->values.size(), part->values.data());
-    if (status != PART_OK) return status;
-    for (uint64_t key : part->keys) {
-      if (table_->ShardOf(key) != index_) return PART_BAD_SIZE;
+  Rows(SparseShard* shard, uint64_t slots, const RecordForm& form, uint32_t in_cut,
+       uint64_t live_from, std::shared_ptr<PreImageBudget> budget, uint64_t since,
+       std::vector<uint64_t> delta_gone)
+      : shard_(shard),
+        slots_(slots),
+        form_(form),
+        in_cut_(in_cut),
+        live_from_(live_from),
+        since_(since),
+        delta_gone_(std::move(delta_gone)),
+        images_(slots, form.bytes(), std::move(budget)) {}
+  ~Rows() override {
+    if (!begun_) return;  // memory ran out in BeginCut, which holds the lock
+    // Bounds how long an update waits for the lock. Few rows are erased meanwhile.
+    constexpr size_t kSlotsALock = 1024;
+    for (bool all = false; !all;) {
+      MutexLock lock(&shard_->mutex_);
+      std::vector<uint32_t>& erased = shard_->erased_in_cut_;
+      for (size_t n = std::min(erased.size(), kSlotsALock); n > 0; --n) {
+        shard_->store_.Free(erased.back());
+        erased.pop_back();
+      }
+      all = erased.empty();
+      // Only then, because another cut would take the rest for its own rows.
+      if (all) {
+        erased.shrink_to_fit();
+        shard_->images_ = nullptr;
+      }
     }
-    return PART_OK;
   }
+  PreImages* Begin() {
+    begun_ = true;
+    return &images_;
+  }
+  uint64_t size() const override { return slots_; }
 
-  void Read(const uint64_t* keys, size_t n, uint8_t* to) override {
-    const size_t row_bytes = static_cast<size_t>(dim_) * table_->wire_bytes();
-    std::vector<size_t> missing;
-    {
-      MutexLock lock(&mutex_);
-      store_.VisitRows(keys, n, dim_, [&](size_t i, RowStore::Row row) {
-        if (row.header == nullptr) {
-          missing.push_back(i);
-        } else {
-          WriteValues(row.weights, dim_, table_->wire_bytes(), to + i * row_bytes);
+  absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                  uint32_t* rows) override {
+    size_t count = 0;
+    MutexLock lock(&shard_->mutex_);
+    for (size_t i = 0; i < n; ++i) {
+      const auto id = static_cast<uint32_t>(first + i);
+      const RowStore::Header& header = *shard_->store_.header(id);
+      if (header.version > in_cut_) continue;  // free, or younger than the cut
+      // A row that had expired by then cannot have been updated since, only erased.
+      if (shard_->Expired(header, live_from_) && header.version < in_cut_) {
+        ++expired_;
+        if (!shard_->policy_.keeps_tombstones) continue;
+        const uint64_t end = shard_->expiry_.EndOf(header.last_seen, shard_->days_);
+        if (since_ == 0) {
+          gone_.Add(header.key, end);
+        } else if (end >= TombstonesSince(since_)) {
+          delta_gone_.push_back(header.key);
         }
-      });
+        continue;
+      }
+      // A row that was updated after the cut began is in the delta too, as it was at the cut.
+      if (header.last_seen < since_) continue;
+      keys[count] = header.key;
+      rows[count++] = id;
     }
-    // Initial values depend only on the key, so no lock is needed.
-    std::vector<float> initial(dim_);
-    for (size_t i : missing) {
-      table_->InitialRow(keys[i], initial.data());
-      WriteValues(initial.data(), dim_, table_->wire_bytes(), to + i * row_bytes);
+    return count;
+  }
+
+  absl::Status ListGone(std::vector<uint64_t>* keys) override {
+    *keys = std::move(delta_gone_);
+    return absl::OkStatus();
+  }
+
+  // Rows that had expired count as gone, whether or not the sweep has reached them.
+  void AddFacts(ShardFacts* facts) override {
+    if (expired_ > 0)
+      facts->mutable_turnover()->set_expired(facts->turnover().expired() + expired_);
+    if (gone_.size() == 0) return;
+    RowTombstones all;
+    all.Restore(*facts);
+    all.Add(gone_);
+    facts->clear_tombstones();
+    all.Write(facts);
+  }
+
+  absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
+    // Bounds how long an update waits: the lock is held for one copy of this size.
+    constexpr size_t kBytesALock = 64 << 10;
+    const size_t most = std::max<size_t>(1, kBytesALock / form_.bytes());
+    for (size_t begin = 0; begin < n; begin += most) {
+      SLUICE_RETURN_IF_ERROR(
+          ReadSome(rows + begin, std::min(most, n - begin), stride, to + begin * stride));
     }
-  }
-
-  void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) override {
-    FillRows(keys, n, [&](size_t i, const RowStore::Row& row) {
-      std::memcpy(row.weights, weights[i], dim_ * sizeof(float));
-    });
-  }
-
-  void RestoreRows(const uint64_t* keys, const char* const* records, size_t n) override {
-    FillRows(keys, n, [&](size_t i, const RowStore::Row& row) {
-      const char* from = records[i];
-      std::memcpy(&row.header->last_seen, from, sizeof(row.header->last_seen));
-      from += sizeof(row.header->last_seen);
-      std::memcpy(&row.header->count, from, sizeof(row.header->count));
-      from += sizeof(row.header->count);
-      std::memcpy(row.weights, from, (dim_ + saved_state_floats()) * sizeof(float));
-    });
-  }
-
-  uint64_t rows() override {
-    MutexLock lock(&mutex_);
-    return store_.size();
-  }
-  uint64_t bytes() override {
-    MutexLock lock(&mutex_);
-    return store_.bytes();
-  }
-  uint64_t reserved_bytes() override {
-    MutexLock lock(&mutex_);
-    return store_.reserved_bytes();
-  }
-
- protected:
-  std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options) override
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (images_ != nullptr) {
-      return FailedCut(absl::FailedPreconditionError(
-          absl::StrCat(Name(), " is being saved already; save it again when that is done")));
-    }
-    record_ = {state.facts.has_value(), (dim_ + state.state_floats) * sizeof(float)};
-    auto rows = std::make_unique<Rows>(this, store_.size(), record_, cuts_ + 1, options.budget);
-    Rows* const begun = rows.get();
-    std::unique_ptr<ShardCut> cut = CutOfRows(*table_, index_, std::move(rows), std::move(state));
-    ++cuts_;
-    images_ = begun->Begin();
-    return cut;
-  }
-
-  void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (weight == 0) std::fill(part->values.begin(), part->values.end(), 0.0f);
-    Update(part->keys, [&](size_t i) { return &part->values[i * dim_]; });
-  }
-
-  void ApplyMean(const std::vector<Pending*>& parts, double total) override
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (const Pending* p : parts) {
-      mean_.Add(p->part.keys.data(), p->part.keys.size(), p->part.values.data(), p->weight);
-    }
-    std::vector<float> row(dim_);
-    Update(mean_.keys(), [&](size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      mean_.Mean(i, total, row.data());
-      return row.data();
-    });
-    mean_.Clear();
-  }
-
-  void AddToSum(const PushPart& part, double weight) override
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    sum_.Add(part.keys.data(), part.keys.size(), part.values.data(), weight);
-  }
-
-  void ApplySum(double total) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    std::vector<float> row(dim_);
-    Update(sum_.keys(), [&](size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      sum_.Mean(i, total, row.data());
-      return row.data();
-    });
-    sum_.Clear();
-  }
-
-  HeldSum SumNow() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return {sum_.keys(), sum_.sums()};
-  }
-  bool SetSum(HeldSum sum) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (sum.sums.size() != sum.keys.size() * dim_) return false;
-    sum_.Restore(sum.keys, std::move(sum.sums));
-    return true;
-  }
-
-  void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    bool finite = true;
-    ForRows(part.keys, dim_, [&](size_t i, const RowStore::Row& row) {
-      finite &= AddScaledDelta(&part.values[i * dim_], dim_, policy_.merge_scale, row.weights);
-    });
-    if (!finite) RefuseValues(part.keys);
+    return absl::OkStatus();
   }
 
  private:
-  // gradient_of(i) returns the gradient [dim] of keys[i]. It is called once per key, in order.
-  template <typename F>
-  void Update(const std::vector<uint64_t>& keys, F gradient_of)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const std::vector<float>& rates = Rates();
-    const std::vector<TableLayout::Column>& columns = table_->columns();
-    bool finite = true;
-    ForRows(keys, dim_ + table_->state_floats(), [&](size_t i, const RowStore::Row& row) {
-      const float* gradient = gradient_of(i);
-      for (size_t c = 0; c < columns.size(); ++c) {
-        const TableLayout::Column& column = columns[c];
-        float* arrays[UpdateRule::kMaxState];
-        StateArrays(column, row, arrays);
-        finite &= column.rule->Apply(row.weights + column.begin, arrays, gradient + column.begin,
-                                     column.dim, column.dim, rates[c], row.header->count);
+  absl::Status ReadSome(const uint32_t* rows, size_t n, size_t stride, char* to) {
+    constexpr size_t kAhead = 16;
+    const size_t bytes = sizeof(RowStore::Header) + form_.float_bytes;
+    MutexLock lock(&shard_->mutex_);
+    if (images_.failed()) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "no memory for copies of the rows of ", shard_->Name(),
+          " that were updated while it was saved; use more pservers, or machines with more "
+          "memory"));
+    }
+    for (size_t i = 0; i < n; ++i, to += stride) {
+      if (i + kAhead < n) {
+        const auto* line = reinterpret_cast<const char*>(shard_->store_.header(rows[i + kAhead]));
+        for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
       }
-    });
-    if (!finite) RefuseValues(keys);
-  }
-
-  // Throws NotFiniteChange, which names the first of these keys whose row has a value that is not
-  // finite.
-  void RefuseValues(const std::vector<uint64_t>& keys) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const size_t n = dim_ + table_->state_floats();  // the state follows the weights
-    absl::Status why;
-    store_.VisitRows(keys.data(), keys.size(), n, [&](size_t i, const RowStore::Row& row) {
-      const size_t value = why.ok() ? FirstNotFinite(row.weights, n) : n;
-      if (value < n) why = RowNotFinite(*table_, keys[i], value);
-    });
-    throw NotFiniteChange(why);
-  }
-
-  // Calls update(i, row of keys[i]) for each key, its row created and its header brought up to
-  // date. `floats` of the row are fetched ahead.
-  template <typename F>
-  void ForRows(const std::vector<uint64_t>& keys, size_t floats, F update)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const uint64_t step = ScheduleStep();
-    const uint32_t cuts = cuts_;
-    PreImages* const images = images_;
-    store_.VisitRows(keys.data(), keys.size(), floats,
-                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                       if (row.header == nullptr) row = RowOf(keys[i]);
-                       if (images != nullptr && row.header->version != cuts) {
-                         SaveRecord(row, images);
-                       }
-                       row.header->version = cuts;
-                       row.header->last_seen = step;
-                       row.header->CountUpdate();
-                       update(i, row);
-                     });
-  }
-
-  RowStore::Row RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    CheckMaxRows();
-    // The job has failed, but pushes may still arrive; no insertion may follow: see
-    // RowStore::FindOrInsert.
-    if (no_memory_) throw std::bad_alloc();
-    no_memory_ = true;
-    bool created = false;
-    RowStore::Row row;
-    const bool room = store_.MakeRoom();
-    if (room) row = store_.row(store_.FindOrInsert(key, &created));
-    no_memory_ = false;
-    if (!room) throw NoMemory();
-    if (!created) return row;
-    row.header->version = cuts_;  // not part of the current cut
-    table_->InitialRow(key, row.weights);
-    InitState(row);
-    return row;
-  }
-
-  // The rows that max_rows leaves to shard `index`.
-  static uint64_t ShareOfRows(const TableLayout& table, uint32_t index) {
-    const uint64_t rows = table.config().max_rows();
-    if (rows == 0) return UINT64_MAX;
-    return rows / table.num_shards() + (index < rows % table.num_shards() ? 1 : 0);
-  }
-
-  // Call before a row is inserted. Throws NoRoom.
-  void CheckMaxRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (store_.size() < most_rows_) return;
-    throw NoRoom(absl::StrCat(
-        "table '", table_->name(), "' has reached its max_rows, ", table_->config().max_rows(),
-        ": shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
-        " rows, its share, and needs another; raise max_rows of the table, or give its features "
-        "fewer values, e.g. with hash_buckets"));
-  }
-
-  // The error when RowMemory refuses a row.
-  NoRoom NoMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return NoRoom(absl::StrCat(
-        "no memory for another row of table '", table_->name(), "': ", store_.MemoryFigures(),
-        ", and shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
-        " rows; use more pservers or a machine with more memory, or limit the table's rows "
-        "(max_rows, or hash_buckets of its features)"));
-  }
-
-  // Call before the row changes.
-  void SaveRecord(const RowStore::Row& row, PreImages* images)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (images->failed()) return;
-    char* const to = images->Add(row.header->key);
-    if (to != nullptr) WriteRecord(row, record_, to);
-  }
-
-  // The part of a row's record that follows the key.
-  struct RecordForm {
-    bool history = false;    // last_seen and count
-    size_t float_bytes = 0;  // of weights and state
-    size_t bytes() const { return (history ? kRowHistoryBytes : 0) + float_bytes; }
-  };
-  static void WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to) {
-    if (form.history) {
-      std::memcpy(to, &row.header->last_seen, sizeof(row.header->last_seen));
-      to += sizeof(row.header->last_seen);
-      std::memcpy(to, &row.header->count, sizeof(row.header->count));
-      to += sizeof(row.header->count);
-    }
-    std::memcpy(to, row.weights, form.float_bytes);  // the state follows the weights
-  }
-
-  // Inserts a row with fresh optimizer state; the caller writes the weights. An existing row is
-  // returned unchanged.
-  RowStore::Row NewRow(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    CheckMaxRows();
-    if (!store_.MakeRoom()) throw NoMemory();
-    bool created;
-    const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
-    if (created) InitState(row);
-    return row;
-  }
-
-  void InitState(const RowStore::Row& row) const {
-    for (const TableLayout::Column& column : table_->columns()) {
-      float* arrays[UpdateRule::kMaxState];
-      StateArrays(column, row, arrays);
-      column.rule->InitState(arrays, column.dim);
-    }
-  }
-
-  // Calls fill(i, row of keys[i]) for each key, its row created with fresh state.
-  template <typename F>
-  void FillRows(const uint64_t* keys, size_t n, F fill) {
-    MutexLock lock(&mutex_);
-    // Another thread may come here after memory ran out, and no insertion may follow then: see
-    // RowStore::FindOrInsert.
-    if (no_memory_) throw std::bad_alloc();
-    no_memory_ = true;
-    store_.set_bulk(true);
-    try {
-      store_.VisitRows(keys, n, dim_ + table_->state_floats(),
-                       [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                         if (row.header == nullptr) row = NewRow(keys[i]);
-                         fill(i, row);
-                       });
-    } catch (const NoRoom&) {
-      // Thrown before an insertion: the store is whole, and other threads find the same limit.
-      no_memory_ = false;
-      store_.set_bulk(false);
-      throw;
-    }
-    store_.set_bulk(false);
-    no_memory_ = false;
-  }
-
-  // The first `size` rows as they were when this was made. Rows never move, but their contents are
-  // read under the lock, a piece at a time.
-  class Rows : public ShardRows {
-   public:
-    Rows(SparseShard* shard, uint64_t size, const RecordForm& form, uint32_t cut,
-         std::shared_ptr<PreImageBudget> budget)
-        : shard_(shard),
-          size_(size),
-          form_(form),
-          cut_(cut),
-          images_(size, form.bytes(), std::move(budget)) {}
-    ~Rows() override {
-      if (!begun_) return;  // memory ran out in BeginCut, which holds the lock
-      MutexLock lock(&shard_->mutex_);
-      shard_->images_ = nullptr;
-    }
-    PreImages* Begin() {
-      begun_ = true;
-      return &images_;
-    }
-    uint64_t size() const override { return size_; }
-
-    absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
-      MutexLock lock(&shard_->mutex_);
-      for (size_t i = 0; i < n; ++i) {
-        keys[i] = shard_->store_.header(static_cast<uint32_t>(first + i))->key;
+      const RowStore::Row row = shard_->store_.row(rows[i]);
+      if (row.header->version < in_cut_) {
+        WriteRecord(row, form_, to);
+        row.header->version = in_cut_;  // no later update needs to save it
+      } else {
+        std::memcpy(to, images_.Find(row.header->key), form_.bytes());
       }
-      return absl::OkStatus();
     }
-
-    absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
-      // Bounds how long an update waits: the lock is held for one copy of this size.
-      constexpr size_t kBytesALock = 64 << 10;
-      const size_t most = std::max<size_t>(1, kBytesALock / form_.bytes());
-      for (size_t begin = 0; begin < n; begin += most) {
-        SLUICE_RETURN_IF_ERROR(
-            ReadSome(rows + begin, std::min(most, n - begin), stride, to + begin * stride));
-      }
-      return absl::OkStatus();
-    }
-
-   private:
-    absl::Status ReadSome(const uint32_t* rows, size_t n, size_t stride, char* to) {
-      constexpr size_t kAhead = 16;
-      const size_t bytes = sizeof(RowStore::Header) + form_.float_bytes;
-      MutexLock lock(&shard_->mutex_);
-      if (images_.failed()) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "no memory for copies of the rows of ", shard_->Name(),
-            " that were updated while it was saved; use more pservers, or machines with more "
-            "memory"));
-      }
-      for (size_t i = 0; i < n; ++i, to += stride) {
-        if (i + kAhead < n) {
-          const auto* line = reinterpret_cast<const char*>(shard_->store_.header(rows[i + kAhead]));
-          for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
-        }
-        const RowStore::Row row = shard_->store_.row(rows[i]);
-        if (row.header->version != cut_) {
-          WriteRecord(row, form_, to);
-          row.header->version = cut_;  // no later update needs to save it
-        } else {
-          std::memcpy(to, images_.Find(row.header->key), form_.bytes());
-        }
-      }
-      return absl::OkStatus();
-    }
-
-    SparseShard* const shard_;
-    const uint64_t size_;
-    const RecordForm form_;
-    const uint32_t cut_;  // its number
-    bool begun_ = false;
-    PreImages images_;  // under shard_->mutex_
-  };
-
-  static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
-                          float** arrays) {
-    for (int k = 0; k < column.rule->state_floats(); ++k) {
-      arrays[k] = row.state + column.state_begin + k * column.dim;
-    }
+    return absl::OkStatus();
   }
 
-  const uint32_t dim_;
-  const uint64_t most_rows_;
-  RowStore store_ ABSL_GUARDED_BY(mutex_);
-  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // an insertion was cut short
-  uint32_t cuts_ ABSL_GUARDED_BY(mutex_) = 0;       // begun
-  // The pre-images of the current cut, which owns them (null: no cut), and the form of its records.
-  PreImages* images_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  RecordForm record_ ABSL_GUARDED_BY(mutex_);
-  SparseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
-  SparseGradientMean mean_ ABSL_GUARDED_BY(mutex_);
+  SparseShard* const shard_;
+  const uint64_t slots_;
+  const RecordForm form_;
+  const uint32_t in_cut_;     // the version of its rows that were read or saved
+  const uint64_t live_from_;  // SparseShard::LiveFrom at the cut
+  const uint64_t since_;      // CutOptions.since
+  uint64_t expired_ = 0;
+  RowTombstones gone_;                // the expired ones, for facts
+  std::vector<uint64_t> delta_gone_;  // with since_: the keys of all rows that have gone
+  bool begun_ = false;
+  PreImages images_;  // under shard_->mutex_
 };
 
-}  // namespace
+SparseShard::SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
+                         const UpdatePolicy& policy, const ShardLimits& limits)
+    : Shard(std::move(table), index, policy, limits.buffers),
+      dim_(table_->dim()),
+      most_rows_(table_->RowLimitOf(this->index())),
+      evicts_(table_->config().has_evict()),
+      expiry_(table_->config().expire()),
+      kept_days_(KeptDays(table_->config())),
+      store_(dim_, table_->state_floats(), ReadyPages::OfProcess(), limits.row_memory),
+      admission_(table_->config().has_admit()
+                     ? std::make_unique<AdmissionRule>(table_->config().admit(),
+                                                       table_->sketch_bytes(), table_->stream())
+                     : nullptr),
+      sum_(dim_),
+      mean_(dim_) {
+  if (kept_days_ > 0 && policy_.day.has_value()) days_.Begin(*policy_.day, 0);
+}
+
+PartStatus SparseShard::Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const {
+  part->rows = rows;
+  part->in_message = false;
+  part->keys.resize(rows);
+  part->values.resize(static_cast<size_t>(rows) * dim_);
+  payload->Copy(part->keys.data(), part->keys.size() * sizeof(uint64_t));
+  const PartStatus status =
+      DecodeValues(payload, table_->wire_bytes(), part->values.size(), part->values.data());
+  if (status != PART_OK) return status;
+  for (uint64_t key : part->keys) {
+    if (table_->ShardOf(key) != index_) return PART_BAD_SIZE;
+  }
+  return PART_OK;
+}
+
+void SparseShard::Read(const uint64_t* keys, size_t n, uint8_t* to) {
+  const size_t row_bytes = static_cast<size_t>(dim_) * table_->wire_bytes();
+  std::vector<size_t> missing;
+  {
+    MutexLock lock(&mutex_);
+    const uint64_t live_from = LiveFrom();
+    store_.VisitRows(keys, n, dim_, [&](size_t i, RowStore::Row row) {
+      if (row.header == nullptr || Expired(*row.header, live_from)) {
+        missing.push_back(i);
+      } else {
+        WriteValues(row.weights, dim_, table_->wire_bytes(), to + i * row_bytes);
+      }
+    });
+  }
+  // These values depend only on the key, so no lock is needed.
+  std::vector<float> initial(dim_);
+  for (size_t i : missing) {
+    table_->RowBeforeUpdates(keys[i], initial.data());
+    WriteValues(initial.data(), dim_, table_->wire_bytes(), to + i * row_bytes);
+  }
+}
+
+void SparseShard::LoadRows(const uint64_t* keys, const char* const* weights, size_t n) {
+  FillRows(keys, n, [&](size_t i, const RowStore::Row& row) {
+    std::memcpy(row.weights, weights[i], dim_ * sizeof(float));
+  });
+  MutexLock lock(&mutex_);
+  loaded_values_ = true;
+}
+
+void SparseShard::RestoreRows(const uint64_t* keys, const char* const* records, size_t n) {
+  FillRows(keys, n, [&](size_t i, const RowStore::Row& row) {
+    const char* from = records[i];
+    std::memcpy(&row.header->last_seen, from, sizeof(row.header->last_seen));
+    from += sizeof(row.header->last_seen);
+    std::memcpy(&row.header->count, from, sizeof(row.header->count));
+    from += sizeof(row.header->count);
+    std::memcpy(row.weights, from, (dim_ + saved_state_floats()) * sizeof(float));
+  });
+}
+
+void SparseShard::RestorePosition(const ShardFacts& facts) {
+  Shard::RestorePosition(facts);
+  MutexLock lock(&mutex_);
+  turnover_ = facts.turnover();
+  if (policy_.keeps_tombstones) tombstones_.Restore(facts);
+  if (kept_days_ > 0) {
+    days_.Restore(facts);
+    if (policy_.day.has_value()) days_.Begin(*policy_.day, ScheduleStep());
+    days_.Prune(kept_days_);
+  }
+  // A sketch of another size, which only a new job can meet, is of no use.
+  if (admission_ != nullptr) admission_->sketch()->Restore(facts.admission_sketch());
+  SweepAgain();
+  if (!expiry_.on() || !loaded_values_) return;
+  // Their file does not say when they were updated, and the schedule continues.
+  for (uint32_t id = 0; id < store_.slots(); ++id) {
+    RowStore::Header* const row = store_.header(id);
+    if (row->last_seen == 0) row->last_seen = ScheduleStep();
+  }
+}
+
+void SparseShard::AddFacts(ShardFacts* facts) const {
+  if (turnover_.ByteSizeLong() > 0) *facts->mutable_turnover() = turnover_;
+  if (policy_.keeps_tombstones) tombstones_.Write(facts);
+  days_.Write(facts);
+  if (admission_ != nullptr) facts->set_admission_sketch(admission_->sketch()->Image());
+}
+
+RowTurnover SparseShard::turnover() {
+  MutexLock lock(&mutex_);
+  return turnover_;
+}
+
+uint64_t SparseShard::rows() {
+  MutexLock lock(&mutex_);
+  uint64_t rows = store_.size();
+  const uint64_t live_from = LiveFrom();
+  if (live_from <= oldest_ || store_.slots() > kMostCounted) return rows;
+  for (uint32_t id = 0; id < store_.slots(); ++id) {
+    if (!store_.is_free(id) && Expired(*store_.header(id), live_from) && !WasErased(id)) --rows;
+  }
+  return rows;
+}
+uint64_t SparseShard::bytes() {
+  MutexLock lock(&mutex_);
+  return store_.bytes();
+}
+uint64_t SparseShard::reserved_bytes() {
+  MutexLock lock(&mutex_);
+  return store_.reserved_bytes();
+}
+
+void SparseShard::DropTombstones(uint64_t before) {
+  MutexLock lock(&mutex_);
+  if (before > 0) {
+    tombstones_.DropBefore(TombstonesSince(before));
+  } else {
+    tombstones_ = RowTombstones();
+  }
+}
+
+absl::Status SparseShard::ListGone(uint64_t since, std::vector<uint64_t>* gone) const {
+  if (tombstones_.complete_since() > TombstonesSince(since)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more rows of ", Name(), " have gone since the export before than are kept (",
+                     RowTombstones::kMost, "); a new base is needed"));
+  }
+  std::vector<uint64_t> keys;
+  tombstones_.AddKeysSince(TombstonesSince(since), &keys);
+  std::vector<uint32_t> rows(keys.size());
+  store_.Find(keys.data(), keys.size(), rows.data());
+  // A key may have come back, even before the export before.
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (rows[i] == RowStore::kNoRow) gone->push_back(keys[i]);
+  }
+  return absl::OkStatus();
+}
+
+std::unique_ptr<ShardCut> SparseShard::MakeCut(CutState state, const CutOptions& options) {
+  if (images_ != nullptr) {
+    return FailedCut(absl::FailedPreconditionError(
+        absl::StrCat(Name(), " is being saved already; save it again when that is done")));
+  }
+  std::vector<uint64_t> gone;
+  if (options.since > 0) {
+    if (absl::Status listed = ListGone(options.since, &gone); !listed.ok())
+      return FailedCut(std::move(listed));
+  }
+  record_ = {state.facts.has_value(), (dim_ + state.state_floats) * sizeof(float)};
+  auto rows = std::make_unique<Rows>(this, store_.slots(), record_, 2 * (cuts_ + 1), LiveFrom(),
+                                     options.budget, options.since, std::move(gone));
+  Rows* const begun = rows.get();
+  std::unique_ptr<ShardCut> cut =
+      options.since > 0 ? CutOfDelta(*table_, index_, std::move(rows))
+                        : CutOfRows(*table_, index_, std::move(rows), std::move(state));
+  ++cuts_;
+  images_ = begun->Begin();
+  return cut;
+}
+
+void SparseShard::ApplyGradient(PushPart* part, double weight) {
+  if (weight == 0) std::fill(part->values.begin(), part->values.end(), 0.0f);
+  Update(part->keys, [&](size_t i) { return &part->values[i * dim_]; });
+}
+
+void SparseShard::ApplyMean(const std::vector<Pending*>& parts, double total) {
+  for (const Pending* p : parts) {
+    mean_.Add(p->part.keys.data(), p->part.keys.size(), p->part.values.data(), p->weight);
+  }
+  std::vector<float> row(dim_);
+  Update(mean_.keys(), [&](size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    mean_.Mean(i, total, row.data());
+    return row.data();
+  });
+  mean_.Clear();
+}
+
+void SparseShard::AddToSum(const PushPart& part, double weight) {
+  sum_.Add(part.keys.data(), part.keys.size(), part.values.data(), weight);
+}
+
+void SparseShard::ApplySum(double total) {
+  std::vector<float> row(dim_);
+  Update(sum_.keys(), [&](size_t i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    sum_.Mean(i, total, row.data());
+    return row.data();
+  });
+  sum_.Clear();
+}
+
+HeldSum SparseShard::SumNow() const { return {sum_.keys(), sum_.sums()}; }
+bool SparseShard::SetSum(HeldSum sum) {
+  if (sum.sums.size() != sum.keys.size() * dim_) return false;
+  sum_.Restore(sum.keys, std::move(sum.sums));
+  return true;
+}
+
+void SparseShard::AddDelta(const PushPart& part) {
+  bool finite = true;
+  ForRows(part.keys, dim_, [&](size_t i, const RowStore::Row& row) {
+    finite &= AddScaledDelta(&part.values[i * dim_], dim_, policy_.merge_scale, row.weights);
+  });
+  if (!finite) RefuseValues(part.keys);
+}
+
+template <typename F>
+void SparseShard::Update(const std::vector<uint64_t>& keys, F gradient_of) {
+  if (admission_ != nullptr) CountForAdmission(keys);
+  const std::vector<float>& rates = Rates();
+  const std::vector<TableLayout::Column>& columns = table_->columns();
+  bool finite = true;
+  ForRows(keys, dim_ + table_->state_floats(), [&](size_t i, const RowStore::Row& row) {
+    const float* gradient = gradient_of(i);
+    for (size_t c = 0; c < columns.size(); ++c) {
+      const TableLayout::Column& column = columns[c];
+      float* arrays[UpdateRule::kMaxState];
+      StateArrays(column, row, arrays);
+      finite &= column.rule->Apply(row.weights + column.begin, arrays, gradient + column.begin,
+                                   column.dim, column.dim, rates[c], row.header->count);
+    }
+  });
+  if (!finite) RefuseValues(keys);
+}
+
+void SparseShard::RefuseValues(const std::vector<uint64_t>& keys) const {
+  const size_t n = dim_ + table_->state_floats();  // the state follows the weights
+  absl::Status why;
+  store_.VisitRows(keys.data(), keys.size(), n, [&](size_t i, const RowStore::Row& row) {
+    const size_t value = why.ok() && row.header != nullptr ? FirstNotFinite(row.weights, n) : n;
+    if (value < n) why = RowNotFinite(*table_, keys[i], value);
+  });
+  throw NotFiniteChange(why);
+}
+
+void SparseShard::CountForAdmission(const std::vector<uint64_t>& keys) {
+  const uint64_t live_from = LiveFrom();
+  store_.VisitRows(keys.data(), keys.size(), /*floats=*/0,
+                   [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                     if (row.header == nullptr || Expired(*row.header, live_from))
+                       admission_->sketch()->Add(keys[i]);
+                   });
+}
+
+bool SparseShard::MayBegin(uint64_t key) {
+  if (admission_ == nullptr || admission_->Admits(key)) return true;
+  turnover_.set_refused(turnover_.refused() + 1);
+  return false;
+}
+
+template <typename F>
+void SparseShard::ForRows(const std::vector<uint64_t>& keys, size_t floats, F update) {
+  const uint64_t step = ScheduleStep();
+  const uint64_t live_from = LiveFrom();
+  const uint32_t in_cut = 2 * cuts_;
+  PreImages* const images = images_;
+  size_t created = 0;
+  store_.VisitRows(keys.data(), keys.size(), floats,
+                   [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                     if (row.header == nullptr || Expired(*row.header, live_from)) {
+                       if (row.header != nullptr) Expire(*row.header);
+                       if (!MayBegin(keys[i])) return;
+                       row = RowOf(keys[i]);
+                       ++created;
+                     }
+                     if (row.header->version < in_cut) {
+                       if (images != nullptr) SaveRecord(row, images);
+                       row.header->version = in_cut;
+                     }
+                     row.header->last_seen = step;
+                     row.header->CountUpdate();
+                     update(i, row);
+                   });
+  // In proportion to what takes memory, so that the sweep keeps up with it, and to the update, so
+  // that it costs little beside it.
+  Sweep(kLeastSwept + keys.size() / 8 + 16 * created);
+}
+
+RowStore::Row SparseShard::RowOf(uint64_t key) {
+  CheckMaxRows();
+  // The job has failed, but pushes may still arrive; no insertion may follow: see
+  // RowStore::FindOrInsert.
+  if (no_memory_) throw std::bad_alloc();
+  no_memory_ = true;
+  bool created = false;
+  RowStore::Row row;
+  const bool room = store_.MakeRoom();
+  if (room) row = store_.row(store_.FindOrInsert(key, &created));
+  no_memory_ = false;
+  if (!room) throw NoMemory();
+  if (!created) return row;
+  row.header->version = 2 * cuts_ + 1;  // not part of the current cut
+  table_->InitialRow(key, row.weights);
+  InitState(row);
+  turnover_.set_admitted(turnover_.admitted() + 1);
+  return row;
+}
+
+void SparseShard::CheckMaxRows() {
+  if (evicts_ || store_.size() < most_rows_) return;
+  // Expired rows do not count. The present round may have passed some of them, the next one has
+  // them all.
+  for (int round = 0; round < 2; ++round) Sweep(store_.slots() + 1 - sweep_at_);
+  if (store_.size() < most_rows_) return;
+  const TableConfig& config = table_->config();
+  const char* const limit = config.max_rows() > 0 ? "max_rows" : "max_gib";
+  throw NoRoom(absl::StrCat(
+      "table '", table_->name(), "' has reached its ", limit, ", ",
+      config.max_rows() > 0 ? absl::StrCat(config.max_rows()) : absl::StrCat(config.max_gib()),
+      ": shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
+      " rows, its share, and needs another; raise ", limit, " of the table, let it drop rows ",
+      "(evict), or give its features fewer values, e.g. with hash_buckets"));
+}
+
+void SparseShard::EndUpdate() {
+  if (evicts_ && store_.size() > most_rows_) Evict();
+}
+
+void SparseShard::Evict() {
+  const uint64_t step = ScheduleStep(), live_from = LiveFrom();
+  if (step < evicted_before_) return;
+  std::function<uint32_t(uint64_t)> days_since;
+  if (!days_.empty()) {
+    days_since = [this](uint64_t seen) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return static_cast<uint32_t>(days_.today() - days_.DayOf(seen));
+    };
+  }
+  const EvictionOrder order(table_->config().evict(), dim_, std::move(days_since));
+  // Rows that are gone, but which the cut still reads.
+  std::vector<uint32_t> gone = erased_in_cut_, expired;
+  std::sort(gone.begin(), gone.end());
+  std::vector<EvictionCandidate> rows;
+  rows.reserve(store_.size());
+  for (uint32_t id = 0; id < store_.slots(); ++id) {
+    const RowStore::Row row = store_.row(id);
+    if (store_.is_free(id) || row.header->last_seen >= step) continue;
+    if (!gone.empty() && std::binary_search(gone.begin(), gone.end(), id)) continue;
+    if (Expired(*row.header, live_from)) {
+      expired.push_back(id);
+      continue;
+    }
+    rows.push_back(
+        order.Of({row.header->key, row.header->count, row.header->last_seen, row.weights}, id));
+  }
+  // They do not count, whether or not the sweep has reached them.
+  for (const uint32_t id : expired) Expire(*store_.header(id));
+  if (store_.size() <= most_rows_) return;
+  const size_t n = std::min<size_t>(rows.size(), store_.size() - RowsAfterEviction(most_rows_));
+  MoveFirstToLeave(n, &rows);
+  for (size_t i = 0; i < n; ++i) EraseRow(store_.header(rows[i].row)->key, RowEnd::kEvicted, step);
+  if (n == rows.size()) evicted_before_ = step + 1;
+}
+
+NoRoom SparseShard::NoMemory() const {
+  return NoRoom(absl::StrCat(
+      "no memory for another row of table '", table_->name(), "': ", store_.MemoryFigures(),
+      ", and shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
+      " rows; use more pservers or a machine with more memory, or limit the table's rows "
+      "(max_rows, or hash_buckets of its features)"));
+}
+
+void SparseShard::SaveRecord(const RowStore::Row& row, PreImages* images) {
+  if (images->failed()) return;
+  char* const to = images->Add(row.header->key);
+  if (to != nullptr) WriteRecord(row, record_, to);
+}
+
+void SparseShard::WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to) {
+  if (form.history) {
+    std::memcpy(to, &row.header->last_seen, sizeof(row.header->last_seen));
+    to += sizeof(row.header->last_seen);
+    std::memcpy(to, &row.header->count, sizeof(row.header->count));
+    to += sizeof(row.header->count);
+  }
+  std::memcpy(to, row.weights, form.float_bytes);  // the state follows the weights
+}
+
+RowStore::Row SparseShard::NewRow(uint64_t key) {
+  CheckMaxRows();
+  if (!store_.MakeRoom()) throw NoMemory();
+  bool created;
+  const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
+  if (created) InitState(row);
+  return row;
+}
+
+uint64_t SparseShard::LiveFrom() const {
+  return expiry_.on() ? expiry_.LiveFrom(ScheduleStep(), days_) : 0;
+}
+
+bool SparseShard::WasErased(uint32_t id) const {
+  if (erased_in_cut_.empty()) return false;
+  uint32_t live;
+  store_.Find(&store_.header(id)->key, 1, &live);
+  return live != id;
+}
+
+void SparseShard::Expire(const RowStore::Header& row) {
+  EraseRow(row.key, RowEnd::kExpired, expiry_.EndOf(row.last_seen, days_));
+}
+
+void SparseShard::Sweep(size_t slots) {
+  constexpr size_t kAhead = 8;
+  const uint64_t live_from = LiveFrom();
+  if (live_from <= oldest_) return;
+  for (; slots > 0; --slots) {
+    if (sweep_at_ >= store_.slots()) {
+      // Rows that were created or updated meanwhile are not older than the round.
+      oldest_ = std::min(oldest_of_round_, round_from_);
+      sweep_at_ = 0;
+      return;
+    }
+    if (sweep_at_ == 0) {
+      round_from_ = ScheduleStep();
+      oldest_of_round_ = UINT64_MAX;
+    }
+    const auto id = static_cast<uint32_t>(sweep_at_++);
+    if (sweep_at_ + kAhead < store_.slots())
+      __builtin_prefetch(store_.header(static_cast<uint32_t>(sweep_at_ + kAhead)));
+    if (store_.is_free(id)) continue;
+    const RowStore::Header& row = *store_.header(id);
+    if (!Expired(row, live_from)) {
+      if (expiry_.Expires(row.count)) oldest_of_round_ = std::min(oldest_of_round_, row.last_seen);
+    } else if (!WasErased(id)) {
+      Expire(row);
+    }
+  }
+}
+
+void SparseShard::SweepAgain() {
+  sweep_at_ = 0;
+  oldest_ = 0;
+}
+
+bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
+  // What may throw comes first.
+  if (images_ != nullptr && erased_in_cut_.size() == erased_in_cut_.capacity())
+    erased_in_cut_.reserve(std::max<size_t>(64, 2 * erased_in_cut_.size()));
+  uint32_t id;
+  store_.Find(&key, 1, &id);
+  if (id == RowStore::kNoRow) return false;
+  if (policy_.keeps_tombstones) tombstones_.Add(key, step);
+  store_.Unlink(key);
+  switch (why) {
+    case RowEnd::kExpired:
+      turnover_.set_expired(turnover_.expired() + 1);
+      break;
+    case RowEnd::kEvicted:
+      turnover_.set_evicted(turnover_.evicted() + 1);
+      break;
+    case RowEnd::kDeleted:
+      turnover_.set_deleted(turnover_.deleted() + 1);
+      break;
+  }
+  if (images_ != nullptr && store_.header(id)->version <= 2 * cuts_) {
+    erased_in_cut_.push_back(id);
+  } else {
+    store_.Free(id);
+  }
+  return true;
+}
+
+uint64_t SparseShard::EraseRows(const uint64_t* keys, size_t n, RowEnd why) {
+  MutexLock lock(&mutex_);
+  uint64_t erased = 0;
+  for (size_t i = 0; i < n; ++i) erased += EraseRow(keys[i], why, ScheduleStep());
+  return erased;
+}
+
+void SparseShard::InitState(const RowStore::Row& row) const {
+  for (const TableLayout::Column& column : table_->columns()) {
+    float* arrays[UpdateRule::kMaxState];
+    StateArrays(column, row, arrays);
+    column.rule->InitState(arrays, column.dim);
+  }
+}
+
+template <typename F>
+void SparseShard::FillRows(const uint64_t* keys, size_t n, F fill) {
+  MutexLock lock(&mutex_);
+  // Another thread may come here after memory ran out, and no insertion may follow then: see
+  // RowStore::FindOrInsert.
+  if (no_memory_) throw std::bad_alloc();
+  no_memory_ = true;
+  store_.set_bulk(true);
+  try {
+    store_.VisitRows(keys, n, dim_ + table_->state_floats(),
+                     [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                       if (row.header == nullptr) row = NewRow(keys[i]);
+                       fill(i, row);
+                     });
+  } catch (const NoRoom&) {
+    // Thrown before an insertion: the store is whole, and other threads find the same limit.
+    no_memory_ = false;
+    store_.set_bulk(false);
+    throw;
+  }
+  store_.set_bulk(false);
+  no_memory_ = false;
+  SweepAgain();
+}
+
+void SparseShard::StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
+                              float** arrays) {
+  for (int k = 0; k < column.rule->state_floats(); ++k) {
+    arrays[k] = row.state + column.state_begin + k * column.dim;
+  }
+}
 
 std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                                        const UpdatePolicy& policy) {

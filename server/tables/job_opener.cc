@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_day.h"
 #include "common/config/job_validation.h"
 #include "common/config/mode.h"
 #include "common/saved_model/saved_model.h"
@@ -26,12 +27,24 @@ UpdatePolicy PolicyOf(const JobSpec& spec) {
   policy.mode = ModeOf(strategy);
   policy.worker_num = spec.worker_num();
   policy.replicated = spec.follower_size() > 0;
+  policy.keeps_tombstones = spec.config().has_export_();
+  // Validated at submission.
+  if (const auto day = ParseDataDay(spec.config().data().day()); day.ok()) policy.day = *day;
   policy.gradients_to_wait = std::max(1u, a_sync.gradients_to_wait());
   policy.merge_scale = a_sync.geo_merge() == ASyncConfigs::SUM ? 1.0 : 1.0 / spec.worker_num();
   if (policy.mode == Mode::kAsync && a_sync.has_max_staleness()) {
     policy.max_staleness = a_sync.max_staleness();
   }
   return policy;
+}
+
+// Sets what keys without a row read as. Without updates nothing else of `admit` has an effect, so
+// the sketch is as small as it can be.
+void KeepAbsentValues(const TableConfig& saved, TableConfig* table) {
+  table->clear_admit();
+  if (saved.admit().before() == AdmitConfig::INITIAL) return;
+  table->mutable_admit()->set_before(saved.admit().before());
+  table->mutable_admit()->set_sketch_kib(1);
 }
 
 // The tables of the job, and the seed of their initial values. A job that only evaluates a model
@@ -53,6 +66,7 @@ absl::StatusOr<InitialTables> InitialTablesOf(const JobSpec& spec, Env* env) {
     for (const TableConfig& saved : manifest.tables()) {
       if (saved.name() != table.name()) continue;
       if (saved.has_initializer()) *table.mutable_initializer() = saved.initializer();
+      KeepAbsentValues(saved, &table);
       // ModelLoader refuses columns that differ.
       const int columns = std::min(table.columns_size(), saved.columns_size());
       for (int c = 0; c < columns; ++c) {
@@ -124,11 +138,27 @@ RankState RankStateOf(const JobSpec& spec, int64_t self, const UpdatePolicy& pol
   return state;
 }
 
+// Bytes of the sketches of the shards of this pserver, and its copies of another's, in tables with
+// admit. Each is counted twice, because a cut has a copy of it.
+uint64_t SketchBytesOf(const JobSpec& spec, const TableLayouts& layouts, int64_t self,
+                       const UpdatePolicy& policy) {
+  uint64_t bytes = 0;
+  for (size_t t = 0; t < layouts.size(); ++t) {
+    if (!layouts[t]->config().has_admit()) continue;
+    for (const uint32_t owner : spec.route().tables(static_cast<int>(t)).owner()) {
+      if (owner == self || KeepsCopyOf(owner, spec, self, policy))
+        bytes += 2 * layouts[t]->sketch_bytes();
+    }
+  }
+  return bytes;
+}
+
 // RESOURCE_EXHAUSTED: what the route gives to `self` needs more than `available`:
 // - dense shards, with what buffers their updates: in sync the gradients of all workers, which a
 //   step keeps until it closes; in async with gradients_to_wait the sum of them, in float64, and
 //   their mean;
 // - the state that every shard keeps for each rank;
+// - the sketches of tables with admit;
 // - the gradients that a step of sync buffers for sparse tables, with the most keys that the job's
 //   features can have in its batches.
 // With replicas they include the copies that this pserver keeps. Rows of sparse tables do not
@@ -149,9 +179,16 @@ absl::Status CheckMemory(const JobSpec& spec, const TableLayouts& layouts, int64
     what = "the sums of gradients_to_wait";
   }
   const uint64_t of_dense = dense.bytes + buffers;
-  const uint64_t needed = of_dense + sparse.bytes + ranks.bytes;
+  const uint64_t sketches = SketchBytesOf(spec, layouts, self, policy);
+  const uint64_t needed = of_dense + sparse.bytes + ranks.bytes + sketches;
   if (needed <= available) return absl::OkStatus();
   const std::string have = absl::StrCat("; ", Mib(available), " are available (MemAvailable); ");
+  if (sketches > std::max({of_dense, sparse.bytes, ranks.bytes})) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the sketches of tables with admit, and their copies in a checkpoint, need ", Mib(sketches),
+        " on this pserver, and the rest of the job needs ", Mib(needed - sketches), have,
+        "lower admit.sketch_kib, or use more pservers or a machine with more memory"));
+  }
   if (ranks.bytes > std::max(of_dense, sparse.bytes)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "the ", ranks.shards, " shards of the job on this pserver need ", Mib(ranks.bytes),

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/output_folder.h"
+#include "common/daemon/table_rows.h"
 #include "common/saved_model/saved_model.h"
 #include "server/checkpoints/model_loader.h"
 
@@ -43,8 +44,9 @@ JobTables::JobTables(const JobSpec& spec, const std::string& address, const JobR
       writer_(resources.cut_writer == nullptr ? own_writer_.get() : resources.cut_writer),
       available_memory_(resources.available_memory),
       ledger_(job_id_, opened.policy, std::move(opened.view), resources.clock, opened.closed),
-      cuts_({spec.config().checkpoint().dir(), instance_, writer_, env_, resources.clock,
-             available_memory_, resources.on_report_changed,
+      cuts_({spec.config().checkpoint().dir(),
+             spec.config().has_export_() ? ExportRoot(spec.config()) : "", instance_, writer_, env_,
+             resources.clock, available_memory_, resources.on_report_changed,
              [this](const std::string& error) { ledger_.Fail(error); }}),
       copies_(layouts_, opened.policy, resources.on_report_changed, resources.row_memory),
       requests_({job_id_, address_, &passes_, &layouts_, mode_, resources.max_message_bytes,
@@ -200,22 +202,37 @@ HostedJob JobTables::Report() {
   uint64_t lost = 0;
   view->ForEachShard([&](Shard* shard) { lost += shard->updates_lost(); });
   report.set_updates_lost(lost);
+  // A report goes with every heartbeat: the shards of a very large job are told by table alone.
+  size_t room = 1000;
   for (size_t t = 0; t < layouts_.size(); ++t) {
     TableStatus* table = report.add_tables();
     table->set_name(layouts_[t]->name());
     table->set_kind(layouts_[t]->config().kind());
-    uint64_t shards = 0, rows = 0, bytes = 0, reserved = 0;
+    uint64_t shards = 0, rows = 0, bytes = 0, reserved = 0, limit = 0;
     for (const auto& shard : view->shards[t]) {
       if (shard == nullptr) continue;
       ++shards;
-      rows += shard->rows();
-      bytes += shard->bytes();
+      const uint64_t shard_rows = shard->rows(), shard_bytes = shard->bytes();
+      rows += shard_rows;
+      bytes += shard_bytes;
       reserved += shard->reserved_bytes();
+      if (room > 0) {
+        --room;
+        ShardStatus* const one = table->add_each();
+        one->set_shard(shard->index());
+        one->set_rows(shard_rows);
+        one->set_bytes(shard_bytes);
+        one->set_rows_pushed(shard->rows_pushed());
+      }
+      if (!layouts_[t]->sparse()) continue;
+      if (layouts_[t]->row_limit() != UINT64_MAX) limit += layouts_[t]->RowLimitOf(shard->index());
+      AddTurnover(shard->turnover(), table->mutable_turnover());
     }
     table->set_shards(shards);
     table->set_rows(rows);
     table->set_bytes(bytes);
     table->set_reserved_bytes(reserved);
+    table->set_row_limit(limit);
     report.set_bytes(report.bytes() + bytes);
     report.set_reserved_bytes(report.reserved_bytes() + reserved);
     if (layouts_[t]->sparse()) {

@@ -1,0 +1,184 @@
+// A sparse shard: rows by key, created by the first push that is applied to them, until they are
+// erased.
+//
+// A cut covers the rows that existed when it began. A row's header tells by its version what the
+// newest cut, the cuts_-th, still needs of it:
+//
+//   below 2 * cuts_    the row belongs to the cut, which has not read it yet: an update saves its
+//                      record first
+//   2 * cuts_          it belongs to the cut, and its record was read or saved
+//   2 * cuts_ + 1      it is younger than the cut
+//   Header::kFree      there is no row
+//
+// An erased row that belongs to an open cut keeps its slot until the cut ends, because its bytes
+// are what the cut has to read. When its key comes back meanwhile, it gets another slot.
+//
+// A row that has expired (RowExpiry) is treated as missing everywhere. Its slot is freed later, by
+// Sweep, or when its key comes back. How far the sweep has come changes no result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "common/table/row_days.h"
+#include "common/table/row_expiry.h"
+#include "server/shards/admission_sketch.h"
+#include "server/shards/no_room.h"
+#include "server/shards/row_store.h"
+#include "server/shards/row_tombstones.h"
+#include "server/shards/shard.h"
+
+namespace sluice {
+
+// Why a row goes.
+enum class RowEnd { kExpired, kEvicted, kDeleted };
+
+class SparseShard : public Shard {
+ public:
+  SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
+              const ShardLimits& limits);
+
+  PartStatus Decode(uint32_t rows, PayloadReader* payload, PushPart* part) const override;
+  void Read(const uint64_t* keys, size_t n, uint8_t* to) override;
+  void LoadRows(const uint64_t* keys, const char* const* weights, size_t n) override;
+  void RestoreRows(const uint64_t* keys, const char* const* records, size_t n) override;
+  void RestorePosition(const ShardFacts& facts) override;
+
+  // Expired rows are left out. In a shard of more than kMostCounted slots those that Sweep has not
+  // reached yet are still counted.
+  uint64_t rows() override;
+  uint64_t bytes() override;
+  uint64_t reserved_bytes() override;
+  RowTurnover turnover() override;
+  void DropTombstones(uint64_t before) override;
+
+  // Erases rows; keys without a row are ignored. Returns how many went. A follower does not hear of
+  // it.
+  uint64_t EraseRows(const uint64_t* keys, size_t n, RowEnd why);
+
+ protected:
+  std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ApplyGradient(PushPart* part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ApplyMean(const std::vector<Pending*>& parts, double total) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddToSum(const PushPart& part, double weight) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ApplySum(double total) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  HeldSum SumNow() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool SetSum(HeldSum sum) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddDelta(const PushPart& part) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddFacts(ShardFacts* facts) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndUpdate() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+ private:
+  class Rows;  // of a cut
+
+  // The part of a row's record that follows the key.
+  struct RecordForm {
+    bool history = false;    // last_seen and count
+    size_t float_bytes = 0;  // of weights and state
+    size_t bytes() const { return (history ? kRowHistoryBytes : 0) + float_bytes; }
+  };
+
+  // gradient_of(i) returns the gradient [dim] of keys[i]. It is called once per key, in order.
+  template <typename F>
+  void Update(const std::vector<uint64_t>& keys, F gradient_of)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds the keys without a row to the sketch of a table with admit. Call it before ForRows with
+  // the same keys, so that each of them meets the counts of all.
+  void CountForAdmission(const std::vector<uint64_t>& keys) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a key without a row gets one with this update. Counts a refusal.
+  bool MayBegin(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Calls update(i, row of keys[i]) for each key that has a row or gets one, its header brought up
+  // to date. `floats` of the row are fetched ahead.
+  template <typename F>
+  void ForRows(const std::vector<uint64_t>& keys, size_t floats, F update)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Calls fill(i, row of keys[i]) for each key, its row created with fresh state.
+  template <typename F>
+  void FillRows(const uint64_t* keys, size_t n, F fill);
+  // Throws NotFiniteChange, which names the first of these keys whose row has a value that is not
+  // finite.
+  void RefuseValues(const std::vector<uint64_t>& keys) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // True if the slot's bytes are those of a row that was erased while the current cut is open.
+  bool WasErased(uint32_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Erases a row that has expired.
+  void Expire(const RowStore::Header& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Expired(const RowStore::Header& row, uint64_t live_from) const {
+    return expiry_.Expired(row.last_seen, row.count, live_from);
+  }
+  // RowExpiry::LiveFrom now.
+  uint64_t LiveFrom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Erases the expired rows among the next `slots` slots, going round. Does nothing when no row can
+  // have expired since all slots were looked at.
+  void Sweep(size_t slots) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Rows with a history of their own came.
+  void SweepAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Returns the row of `key`, which is created if needed.
+  RowStore::Row RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Inserts a row with fresh optimizer state; the caller writes the weights. An existing row is
+  // returned unchanged.
+  RowStore::Row NewRow(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void InitState(const RowStore::Row& row) const;
+  // Ends the row of `key` at schedule step `step`: unlinks its key, counts it in the turnover and,
+  // if the job exports, keeps a tombstone. False: there is none. Allowed while rows are visited
+  // (RowStore::VisitRows), but not for the row of the present visit. Throws bad_alloc, changing
+  // nothing.
+  bool EraseRow(uint64_t key, RowEnd why, uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The keys without a row whose rows went since an export at schedule step `since`; and maybe
+  // others without a row. RESOURCE_EXHAUSTED: not all of them are known any more.
+  absl::Status ListGone(uint64_t since, std::vector<uint64_t>* gone) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Drops rows until the shard has 95 % of the rows that it may have. Throws bad_alloc.
+  void Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Call before a row is inserted. Throws NoRoom.
+  void CheckMaxRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The error when RowMemory refuses a row.
+  NoRoom NoMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Call before the row changes.
+  void SaveRecord(const RowStore::Row& row, PreImages* images)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to);
+  static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
+                          float** arrays);
+
+  // rows() looks at so many rows at most.
+  static constexpr size_t kMostCounted = 8192;
+
+  const uint32_t dim_;
+  const uint64_t most_rows_;
+  const bool evicts_;  // above most_rows_, instead of refusing a row
+  const RowExpiry expiry_;
+  const uint32_t kept_days_;  // how far back someone may ask for a day
+  RowStore store_ ABSL_GUARDED_BY(mutex_);
+  bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // an insertion was cut short
+  uint32_t cuts_ ABSL_GUARDED_BY(mutex_) = 0;       // begun
+  // The pre-images of the current cut, which owns them (null: no cut), and the form of its records.
+  PreImages* images_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  RecordForm record_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint32_t> erased_in_cut_ ABSL_GUARDED_BY(mutex_);  // ids that are freed at its end
+  RowDays days_ ABSL_GUARDED_BY(mutex_);  // empty unless the table may ask for them
+  // Sweep: the next slot of the present round; the schedule step at which the round began; the
+  // least last_seen of its rows that may expire. No row that may expire is older than oldest_.
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t round_from_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t oldest_of_round_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool loaded_values_ ABSL_GUARDED_BY(mutex_) = false;  // rows came without a history
+  // Of a table with admit; else null.
+  const std::unique_ptr<AdmissionRule> admission_ ABSL_PT_GUARDED_BY(mutex_);
+  // The shard has no rows of earlier steps than this one that it could drop.
+  uint64_t evicted_before_ ABSL_GUARDED_BY(mutex_) = 0;
+  RowTurnover turnover_ ABSL_GUARDED_BY(mutex_);
+  RowTombstones tombstones_ ABSL_GUARDED_BY(mutex_);  // empty unless the job exports
+  SparseGradientSum sum_ ABSL_GUARDED_BY(mutex_);
+  SparseGradientMean mean_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice
