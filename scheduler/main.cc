@@ -8,6 +8,7 @@
 #include "common/daemon/listener_flags.h"
 #include "common/daemon/process_log.h"
 #include "common/daemon/stop_signal.h"
+#include "common/places/places_env.h"
 #include "scheduler/service/scheduler_server.h"
 
 DEFINE_int32(
@@ -27,9 +28,10 @@ DEFINE_string(etcd_ca, "",
 DEFINE_string(etcd_cert, "", "PEM file with a certificate that etcd trusts (SLUICE_ETCD_CERT)");
 DEFINE_string(etcd_key, "", "PEM file with the private key of --etcd_cert (SLUICE_ETCD_KEY)");
 
-DEFINE_bool(etcd_compact, false,
-            "drop what etcd has kept of values that were replaced more than 10 minutes ago; only for "
-            "an etcd that serves Sluice alone");
+DEFINE_bool(
+    etcd_compact, false,
+    "drop what etcd has kept of values that were replaced more than 10 minutes ago; only for "
+    "an etcd that serves Sluice alone");
 
 static constexpr int kSuperseded = 5;  // exit code
 
@@ -71,12 +73,15 @@ int main(int argc, char** argv) {
   const auto audit = sluice::OpenAuditLog(*identity, sluice::Clock::Real(), sluice::Env::Real());
   if (!audit.ok()) return fail(audit.status());
 
+  // Web servers are never asked: the scheduler reads no data.
+  const auto places = sluice::PlacesEnv::Real(8, "the scheduler reads no data");
   sluice::SchedulerServer::Options options;
   options.identity = *identity;
   if (FLAGS_server_num >= 0) options.server_num = static_cast<uint32_t>(FLAGS_server_num);
   options.worker_num = FLAGS_worker_num;
   options.clock = sluice::Clock::Real();
-  options.env = sluice::Env::Real();
+  options.env = places.get();
+  options.places = places->use();
   options.audit = audit->get();
   options.log = [](const std::string& line) { LOG(INFO) << line; };
   options.on_end = [] { sluice::StopSignal::Stop(0); };

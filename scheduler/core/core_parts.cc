@@ -82,7 +82,7 @@ void CoreParts::MemberLost(const Member& member, absl::Time now) {
   requests.DropMember(member.id);
   const bool refused = !effects.records()->refused().empty();
   bool untold = false;
-  for (Job* job : jobs.ServedBy(member)) {
+  for (Job* job : jobs.NeedingMember(member)) {
     // Whatever a job does about a loss raises its generation, which has to be kept first.
     if (refused && !job->over()) {
       untold = true;

@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/config/output_folder.h"
 #include "scheduler/recovery/member_loss.h"
 #include "scheduler/registry/job_records.h"
 
@@ -19,6 +20,8 @@ void FillCheckpoints(const JobConfig& config, const ResumePoint* point, JobSpec*
   if (CanCheckpoint(config)) {
     // job.textproto keeps it empty: run again with another output_dir, the job must not write here.
     spec->mutable_config()->mutable_checkpoint()->set_dir(CheckpointRoot(config));
+    if (config.has_export_())
+      spec->mutable_config()->mutable_export_()->set_dir(ExportRoot(config));
   }
   if (ModeOf(config.strategy()) == Mode::kSync) {
     // Also when the job has been scaled: the position in the data counts such batches.

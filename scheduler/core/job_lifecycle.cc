@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/daemon/table_rows.h"
 #include "scheduler/core/request_text.h"
 #include "scheduler/job/resume_point.h"
 #include "scheduler/recovery/member_loss.h"
@@ -145,6 +146,7 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
   }
   if (const auto index = job->pservers.IndexOf(pserver.id)) losses_.TakeHosted(job, *index, hosted);
   if (hosted.error().empty()) {
+    WarnOfLimits(hosted, job);
     CheckStarting(job, now);
     return AdvanceLosses(job, now);
   }
@@ -153,6 +155,18 @@ void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Jo
   EndUnless(absl::AbortedError(
                 absl::StrCat(DescribeMember(pserver), " of job ", job->id(), ": ", hosted.error())),
             job, now);
+}
+
+void JobLifecycle::WarnOfLimits(const HostedJob& hosted, Job* job) {
+  // A pserver reports the tables in their order.
+  const int tables = std::min(hosted.tables_size(), job->spec().tables_size());
+  for (int t = 0; t < tables; ++t) {
+    const std::string warning = RowLimitWarning(hosted.tables(t), job->spec().tables(t));
+    if (warning.empty() || !job->AddWarning(warning)) continue;
+    parts_.effects->Log(*job, absl::StrCat("warning: ", warning));
+    parts_.effects->records()->Changed(*job);
+    parts_.effects->StatusChanged(job);
+  }
 }
 
 void JobLifecycle::CheckStarting(Job* job, absl::Time now) {
@@ -307,11 +321,6 @@ void JobLifecycle::CheckFinishing(Job* job, absl::Time now) {
 
 absl::Status JobLifecycle::EndEarly(Job* job, EarlyEnd end, absl::Time now) {
   const Mode mode = ModeOf(job->config().strategy());
-  if (WorkersKeepTables(*job)) {
-    return absl::FailedPreconditionError(
-        "a program cannot leave its loop before the end of a job whose workers keep dense tables "
-        "(COLLECTIVE) yet; set train.epochs, or let pservers keep them");
-  }
   // Each rank ends after the step that it is in.
   if (mode != Mode::kSync) end.set_last_step(0);
   // The reply to an earlier call may have been lost.

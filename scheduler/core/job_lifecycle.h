@@ -173,6 +173,8 @@ class JobLifecycle {
   void DropModels(const Job& job, absl::Time now);
   // Acts on the end of the phase `before`, if it has ended, or on a failure.
   void PhaseMayHaveEnded(Job* job, Phase::Kind before, bool advanced, absl::Time now);
+  // Warns once of each table that is nearly full.
+  void WarnOfLimits(const HostedJob& hosted, Job* job);
   void CheckStarting(Job* job, absl::Time now);
   void Run(Job* job, absl::Time now);
   void AskForReports(Job* job);

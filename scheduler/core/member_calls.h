@@ -51,6 +51,11 @@ class MemberCalls {
   // Returns false, and does nothing, when another process is the member, or the member had left
   // before. True also when its loss is known already.
   bool MemberEnded(const MemberEndedRequest& request, absl::Time now);
+  // Whether this scheduler has had the process as a member. One that was started again knows nobody
+  // who has not registered since.
+  bool Knows(const MemberEndedRequest& process) const {
+    return parts_->members.FindProcess(process) != nullptr;
+  }
   // The connection over which the member's report waited for an answer has broken. Does nothing
   // when the secret is not the member's.
   void ConnectionBroke(uint64_t member_id, absl::string_view secret, absl::Time now);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -118,6 +119,46 @@ bool DecodePoint(absl::string_view data, EventPoint* point) {
 // A CRC that is itself part of checksummed data is masked.
 uint32_t Masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u; }
 
+constexpr size_t kRecordHead = 12;  // length and its CRC
+// Records with the time when the run began, and the one of a point with the longest tag.
+constexpr uint64_t kFirstRecord = 4096;
+
+// Takes a record off the front. False: it is torn, or there is none.
+bool TakeRecord(Decoder* file, absl::string_view* data) {
+  const uint64_t length = file->Fixed(8);
+  file->Fixed(4);
+  *data = file->Take(length);
+  const uint64_t crc = file->Fixed(4);
+  return file->ok() && crc == Masked(Crc32c(data->data(), data->size()));
+}
+
+// Where the first whole record begins in bytes that may begin inside of one.
+size_t FindRecord(absl::string_view bytes) {
+  for (size_t at = 0; at + kRecordHead <= bytes.size(); ++at) {
+    Decoder crc(bytes.substr(at + 8, 4));
+    if (crc.Fixed(4) != Masked(Crc32c(bytes.data() + at, 8))) continue;
+    Decoder rest(bytes.substr(at));
+    absl::string_view data;
+    if (TakeRecord(&rest, &data)) return at;
+  }
+  return bytes.size();
+}
+
+// Adds what the records say, up to the first one that is torn.
+void TakeRecords(absl::string_view bytes, EventFileContents* contents) {
+  Decoder file(bytes);
+  for (absl::string_view data; TakeRecord(&file, &data);) {
+    if (contents->begun == absl::InfiniteFuture()) {
+      Decoder first(data);
+      contents->begun = contents->earliest = TakeWallTime(&first);
+    }
+    EventPoint point;
+    if (!DecodePoint(data, &point)) continue;
+    contents->earliest = std::min(contents->earliest, point.wall_time);
+    contents->points.push_back(std::move(point));
+  }
+}
+
 }  // namespace
 
 std::string EventRecord(const std::string& data) {
@@ -130,26 +171,31 @@ std::string EventRecord(const std::string& data) {
 }
 
 absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& path) {
+  return ReadEndOfEventFile(env, path, std::numeric_limits<uint64_t>::max());
+}
+
+absl::StatusOr<EventFileContents> ReadEndOfEventFile(Env* env, const std::string& path,
+                                                     uint64_t most) {
   if (!IsOwnFile(env, path, FileKind::kEvents))
     return absl::InvalidArgumentError(absl::StrCat(path, " is no event file of Sluice"));
-  SLUICE_ASSIGN_OR_RETURN(const std::string bytes, env->ReadFile(path));
   EventFileContents contents;
   contents.begun = contents.earliest = absl::InfiniteFuture();
-  for (Decoder file(bytes);;) {
-    const uint64_t length = file.Fixed(8);
-    file.Fixed(4);
-    const absl::string_view data = file.Take(length);
-    const uint64_t crc = file.Fixed(4);
-    if (!file.ok() || crc != Masked(Crc32c(data.data(), data.size()))) return contents;
-    if (contents.begun == absl::InfiniteFuture()) {
-      Decoder first(data);
-      contents.begun = contents.earliest = TakeWallTime(&first);
-    }
-    EventPoint point;
-    if (!DecodePoint(data, &point)) continue;
-    contents.earliest = std::min(contents.earliest, point.wall_time);
-    contents.points.push_back(std::move(point));
+  SLUICE_ASSIGN_OR_RETURN(const uint64_t size, env->FileSize(path));
+  if (size <= most) {
+    SLUICE_ASSIGN_OR_RETURN(const std::string bytes, env->ReadFile(path));
+    contents.bytes = bytes.size();
+    TakeRecords(bytes, &contents);
+    return contents;
   }
+  contents.whole = false;
+  SLUICE_ASSIGN_OR_RETURN(const std::string first, env->ReadRange(path, 0, kFirstRecord));
+  TakeRecords(first, &contents);
+  contents.points.clear();
+  if (most == 0) return contents;
+  SLUICE_ASSIGN_OR_RETURN(const std::string bytes, env->ReadRange(path, size - most, most));
+  contents.bytes = bytes.size();
+  TakeRecords(absl::string_view(bytes).substr(FindRecord(bytes)), &contents);
+  return contents;
 }
 
 absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(Env* env, const std::string& dir,

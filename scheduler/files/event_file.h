@@ -44,11 +44,17 @@ struct EventFileContents {
   // Of `begun` and the points: before `begun` when the clock was set back meanwhile.
   absl::Time earliest;
   std::vector<EventPoint> points;
+  uint64_t bytes = 0;  // that were read for the points
+  bool whole = true;   // false: earlier records were left out
 };
 
 // Reads an event file that EventFile has written. Points whose records have another shape are left
 // out. INVALID_ARGUMENT: it is none.
 absl::StatusOr<EventFileContents> ReadEventFile(Env* env, const std::string& path);
+// The same for the records in the file's last `most` bytes alone; `begun` is read in any case. What
+// it reads is bounded by `most` and a constant.
+absl::StatusOr<EventFileContents> ReadEndOfEventFile(Env* env, const std::string& path,
+                                                     uint64_t most);
 
 class EventFile {
  public:

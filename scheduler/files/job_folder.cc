@@ -10,6 +10,7 @@
 #include "common/config/job_config.h"
 #include "common/config/output_folder.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
 #include "scheduler/files/result_json.h"
@@ -81,8 +82,9 @@ class ResultOfModel {
   std::string aside_;        // not empty: its name until then
 };
 
-absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id) {
-  const absl::Status committed = CommitModel(model, env, save_id);
+absl::Status PutInForce(Env* env, const std::string& model, const std::string& save_id,
+                        const std::function<absl::Status()>& owned) {
+  const absl::Status committed = CommitModel(model, env, save_id, owned);
   if (!absl::IsNotFound(committed)) return committed;
   // There is nothing to rename. An earlier scheduler may have died after the rename and before its
   // record said so. The best model may also be of a run that was done, and that this one continued.
@@ -94,6 +96,17 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
 
 }  // namespace
 
+void JobFolder::GiveUpStore(std::optional<FolderOwner>* owner) {
+  if (owner->has_value()) {
+    const absl::Status released = (*owner)->Release();
+    if (!released.ok()) {
+      Warn(absl::StrCat("the folder still says that a job writes to it: ", released.message(),
+                        "; the next job there needs --overwrite or --resume"));
+    }
+  }
+  owner->reset();
+}
+
 absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
   for (;;) {
     auto lock = FolderLock::Take(dir, env_);
@@ -103,11 +116,58 @@ absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
   }
 }
 
+absl::Status JobFolder::ClaimStore(const OutputAction& action, const std::string& dir,
+                                   std::optional<FolderOwner>* owner) {
+  FolderOwner::Claimant claimant;
+  claimant.job_id = action.job_id;
+  claimant.instances = action.instances;
+  claimant.again = action.again;
+  // A job that ends before it has begun takes nothing from others.
+  claimant.replaces = action.takes_over && action.kind == OutputAction::kStarted;
+  claimant.single_writer = action.config.single_writer();
+  SLUICE_ASSIGN_OR_RETURN(FolderOwner claimed, FolderOwner::Claim(env_, dir, claimant));
+  owner->emplace(std::move(claimed));
+  return absl::OkStatus();
+}
+
+absl::Status JobFolder::CheckOwned() {
+  for (const auto* owner : {&owner_, &checkpoints_owner_, &exports_owner_}) {
+    if (owner->has_value()) SLUICE_RETURN_IF_ERROR((*owner)->Check());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StagedFiles*> JobFolder::Staged(const std::string& job_id) {
+  if (staged_ == nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(staged_, StagedFiles::Begin(env_, absl::StrCat(staging_, "/", job_id)));
+  }
+  return staged_.get();
+}
+
+void JobFolder::PutStaged() {
+  if (staged_ == nullptr) return;
+  const absl::Status put = staged_->Put();
+  if (put.ok() || put_failed_) return;
+  put_failed_ = true;
+  Warn(absl::StrCat("curve or trace could not be put in place: ", put.message(),
+                    "; they are tried again with the next checkpoint and at the end"));
+}
+
 absl::Status JobFolder::Claim(const OutputAction& action) {
   const JobConfig& config = action.config;
   const std::string& dir = config.output_dir();
   again_ = again_ || action.again;
+  if (!action.instances.empty()) instance_ = action.instances.front();
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
+  if (!env_->PlaceOf(dir).lock) {
+    const absl::Status claimed = ClaimStore(action, dir, &owner_);
+    refused_ = absl::IsAlreadyExists(claimed);
+    if (!claimed.ok()) return refused_ ? claimed : NoOutput(dir, claimed);
+    const absl::Status foreign = CheckForeignFiles(env_, config);
+    refused_ = !foreign.ok();
+    if (refused_) GiveUpStore(&owner_);
+    return foreign;
+  }
   auto lock = Lock(dir);
   if (absl::IsAlreadyExists(lock.status())) {
     refused_ = true;
@@ -124,42 +184,66 @@ absl::Status JobFolder::Claim(const OutputAction& action) {
   return foreign;
 }
 
-absl::Status JobFolder::ClaimCheckpoints(const JobConfig& config) {
-  const std::string& dir = config.checkpoint().dir();
-  if (dir.empty() || !CanCheckpoint(config)) return absl::OkStatus();
+absl::Status JobFolder::ClaimOther(const OutputAction& action, const std::string& option,
+                                   const std::string& dir, std::optional<FolderLock>* lock,
+                                   std::optional<FolderOwner>* owner) {
   const auto refuse = [&](const absl::Status& why) {
-    return absl::Status(why.code(), absl::StrCat("cannot write to checkpoint.dir ", dir, ": ",
+    return absl::Status(why.code(), absl::StrCat("cannot write to ", option, " ", dir, ": ",
                                                  why.message(), "; give a writable folder"));
   };
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return refuse(made);
   // By identity and not by name: two names of one folder would lock it against itself.
-  if (IsSameFile(env_, dir, config.output_dir())) return absl::OkStatus();  // it is locked
-  auto lock = Lock(dir);
-  if (absl::IsAlreadyExists(lock.status())) {
+  if (IsSameFile(env_, dir, action.config.output_dir())) return absl::OkStatus();  // it is locked
+  if (!env_->PlaceOf(dir).lock) {
+    if (dir == action.config.output_dir()) return absl::OkStatus();
+    const absl::Status claimed = ClaimStore(action, dir, owner);
+    return claimed.ok() ? claimed : refuse(claimed);
+  }
+  auto taken = Lock(dir);
+  if (absl::IsAlreadyExists(taken.status())) {
     return absl::AlreadyExistsError(
-        absl::StrCat("another job, which has not ended, writes to the same checkpoint.dir ", dir,
+        absl::StrCat("another job, which has not ended, writes to the same ", option, " ", dir,
                      "; give another one"));
   }
-  if (!lock.ok()) return refuse(lock.status());
-  checkpoints_lock_.emplace(*std::move(lock));
+  if (!taken.ok()) return refuse(taken.status());
+  lock->emplace(*std::move(taken));
   return absl::OkStatus();
+}
+
+absl::Status JobFolder::ClaimOthers(const OutputAction& action) {
+  const JobConfig& config = action.config;
+  if (!CanCheckpoint(config)) return absl::OkStatus();
+  if (const std::string& dir = config.checkpoint().dir(); !dir.empty()) {
+    SLUICE_RETURN_IF_ERROR(
+        ClaimOther(action, "checkpoint.dir", dir, &checkpoints_lock_, &checkpoints_owner_));
+  }
+  if (!config.has_export_()) return absl::OkStatus();
+  return ClaimOther(action, "export.dir", ExportRoot(config), &exports_lock_, &exports_owner_);
+}
+
+absl::Status JobFolder::CheckEarlier(const OutputAction& started) {
+  const JobConfig& job = started.config;
+  if (started.again || job.overwrite() || !CanCheckpoint(job)) return absl::OkStatus();
+  if (!started.resumes)
+    SLUICE_RETURN_IF_ERROR(CheckNoUnfinishedRun(CheckpointRoot(job), job, env_));
+  if (!job.has_export_()) return absl::OkStatus();
+  return CheckOwnExports(ExportRoot(job), job.output_dir(), env_);
 }
 
 absl::Status JobFolder::Begin(const OutputAction& started) {
   SLUICE_RETURN_IF_ERROR(Claim(started));
-  SLUICE_RETURN_IF_ERROR(ClaimCheckpoints(started.config));
-  if (const JobConfig& job = started.config;
-      !started.again && !started.resumes && !job.overwrite() && CanCheckpoint(job)) {
-    // Under the locks, as for files of others: the submission has looked before it had them.
-    const absl::Status kept = CheckNoUnfinishedRun(CheckpointRoot(job), job, env_);
-    refused_ = !kept.ok();
-    SLUICE_RETURN_IF_ERROR(kept);
+  SLUICE_RETURN_IF_ERROR(ClaimOthers(started));
+  // Under the locks, as for files of others: the submission has looked before it had them.
+  const absl::Status kept = CheckEarlier(started);
+  refused_ = !kept.ok();
+  if (refused_) {
+    for (auto* owner : {&exports_owner_, &checkpoints_owner_, &owner_}) GiveUpStore(owner);
   }
+  SLUICE_RETURN_IF_ERROR(kept);
   return BeginFiles(started);
 }
 
 absl::Status JobFolder::BeginFiles(const OutputAction& started) {
-  const std::string& dir = started.config.output_dir();
   if (!started.again && SavesBest(started.config)) {
     for (const PreparedSave& save : ListPrepared(ModelFolder(started.config), env_))
       models_before_.insert(save.save_id);
@@ -169,20 +253,38 @@ absl::Status JobFolder::BeginFiles(const OutputAction& started) {
   // is refused before it costs anything.
   if (!written.ok() && !started.again) return written;
   if (!written.ok()) Warn(std::string(written.message()));
+  SLUICE_RETURN_IF_ERROR(PlaceCurve(started.config, started.job_id));
   if (started.again) {
-    curve_ = CurveFiles::Continue(env_, dir, host_, started.time);
+    curve_ = CurveFiles::Continue(curve_env_, curve_dir_, host_, started.time, instance_);
   } else {
-    SLUICE_ASSIGN_OR_RETURN(curve_,
-                            CurveFiles::Begin(env_, dir, host_, started.time, started.curve_from));
+    SLUICE_ASSIGN_OR_RETURN(
+        curve_, CurveFiles::Begin(curve_env_, curve_dir_, host_, started.time, started.curve_from));
   }
   if (started.config.trace_file().empty()) return absl::OkStatus();
-  auto trace = TraceFile::Create(env_, started.config.trace_file(), started.job_id, host_);
+  Env* trace_env = env_;
+  std::string trace_file = started.config.trace_file();
+  if (!env_->PlaceOf(trace_file).map) {
+    SLUICE_ASSIGN_OR_RETURN(StagedFiles* const staged, Staged(started.job_id));
+    trace_env = staged->local_env();
+    trace_file = staged->StageFile(trace_file);
+  }
+  auto trace = TraceFile::Create(trace_env, trace_file, started.job_id, host_);
   if (!trace.ok() && !started.again) return trace.status();
   if (!trace.ok()) {
     EndTrace(trace.status());
   } else {
     trace_ = *std::move(trace);
   }
+  return absl::OkStatus();
+}
+
+absl::Status JobFolder::PlaceCurve(const JobConfig& config, const std::string& job_id) {
+  curve_env_ = env_;
+  curve_dir_ = config.output_dir();
+  if (env_->PlaceOf(curve_dir_).map) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(StagedFiles* const staged, Staged(job_id));
+  curve_env_ = staged->local_env();
+  SLUICE_ASSIGN_OR_RETURN(curve_dir_, staged->StageCurves(config.output_dir()));
   return absl::OkStatus();
 }
 
@@ -223,6 +325,8 @@ std::vector<std::string> JobFolder::TakeWarnings() {
 }
 
 absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* warning) {
+  SLUICE_RETURN_IF_ERROR(CheckOwned());
+  if (checkpoint.manifest.has_export_()) return Export(checkpoint);
   const std::string root = CheckpointRoot(checkpoint.config);
   const std::string dir = CheckpointFolder(root, checkpoint.manifest.global_step());
   Manifest manifest = checkpoint.manifest;
@@ -235,13 +339,18 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   manifest.mutable_checkpoint()->set_unix_time(
       absl::ToDoubleSeconds(checkpoint.time - absl::UnixEpoch()));
   const absl::Status committed =
-      CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_, checkpoint.save_id);
+      CommitCheckpoint(dir, checkpoint.config, std::move(manifest), env_, checkpoint.save_id,
+                       [this] { return CheckOwned(); });
   if (!committed.ok()) {
     return absl::Status(
         committed.code(),
         absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
                      root, ", and it must have room"));
   }
+  // To a job that has lost the folder the checkpoints of the next one would look like old ones.
+  if (!CheckOwned().ok()) return absl::OkStatus();
+  SaveCurves(checkpoint, /*ended=*/false);
+  PutStaged();
   // Only after the new one is in force, so that the job has at least one at every moment.
   const uint32_t keep = std::max(checkpoint.config.checkpoint().keep(), 1u);
   absl::Status removed;
@@ -260,7 +369,39 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   return absl::OkStatus();
 }
 
+absl::Status JobFolder::Export(const OutputAction& made) {
+  const std::string root = ExportRoot(made.config);
+  Manifest manifest = made.manifest;
+  ExportFacts* const facts = manifest.mutable_export_();
+  const std::string dir = ExportFolder(root, facts->instance(), facts->to());
+  facts->set_unix_time(absl::ToDoubleSeconds(made.time - absl::UnixEpoch()));
+  if (facts->from() != 0) {
+    // Read again, and not remembered: a delta must not follow a member that somebody has removed.
+    SLUICE_ASSIGN_OR_RETURN(const ExportMember before,
+                            ReadExport(ExportFolder(root, facts->instance(), facts->from()), env_));
+    facts->set_chain(before.facts().chain());
+  }
+  absl::Status committed =
+      PrepareModel(dir, made.config, std::move(manifest), env_, made.save_id).status();
+  if (committed.ok())
+    committed = CommitModel(dir, env_, made.save_id, [this] { return CheckOwned(); });
+  if (!committed.ok()) {
+    return absl::Status(
+        committed.code(),
+        absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
+                     root, ", and it must have room"));
+  }
+  // Only now, so that there is a whole chain at every moment.
+  if (CheckOwned().ok()) {
+    const ExportConfig& config = made.config.export_();
+    RemoveOldChains(root, config.has_keep() ? config.keep() : 2, made.manifest.export_().instance(),
+                    made.manifest.export_().to(), env_);
+  }
+  return absl::OkStatus();
+}
+
 void JobFolder::KeepModels(const OutputAction& models) {
+  if (!CheckOwned().ok()) return;
   const std::vector<uint64_t>& instances = models.instances;
   // The action may be carried out late. The job may have saved models meanwhile that it did not
   // know: of this epoch or later ones, or of a later instance.
@@ -289,8 +430,12 @@ void JobFolder::RemoveUnnamedModels(const JobConfig& config, std::vector<std::st
 }
 
 void JobFolder::Discard(const OutputAction& checkpoint) {
+  if (!CheckOwned().ok()) return;
+  const ExportFacts& of = checkpoint.manifest.export_();
   const std::string dir =
-      CheckpointFolder(CheckpointRoot(checkpoint.config), checkpoint.manifest.global_step());
+      checkpoint.manifest.has_export_()
+          ? ExportFolder(ExportRoot(checkpoint.config), of.instance(), of.to())
+          : CheckpointFolder(CheckpointRoot(checkpoint.config), checkpoint.manifest.global_step());
   const auto in_force = ReadManifest(dir, env_);
   // A damaged manifest may be of any save.
   if (!in_force.ok() && !absl::IsNotFound(in_force.status())) return;
@@ -300,6 +445,13 @@ void JobFolder::Discard(const OutputAction& checkpoint) {
       if (absl::StrContains(file.name(), checkpoint.save_id)) return;
     }
   }
+  // A store may carry out a publication late that it has not answered: then its manifest must find
+  // the files. Without one in force they go with the next checkpoint (RemoveOldCheckpoints).
+  if (!env_->PlaceOf(dir).rename) {
+    for (const PreparedSave& save : ListPrepared(dir, env_)) {
+      if (save.save_id == checkpoint.save_id) return;
+    }
+  }
   // Only files of this save: the folder may hold those of another attempt at the same step.
   DiscardModel(dir, env_, checkpoint.save_id);
   env_->RemoveDir(dir).IgnoreError();  // fails unless the folder is empty
@@ -307,17 +459,21 @@ void JobFolder::Discard(const OutputAction& checkpoint) {
 
 absl::Status JobFolder::End(const OutputAction& ended) {
   trace_ = nullptr;
-  if (!lock_ && !refused_) {  // the job ended before Begin
+  if (!lock_ && !owner_ && !refused_) {  // the job ended before Begin
     const absl::Status claimed = Claim(ended);
     if (!claimed.ok() && !refused_) return claimed;
   }
-  if (refused_ && again_ && !lock_) {
+  if (refused_ && again_ && !lock_ && !owner_) {
     return absl::AbortedError(
         absl::StrCat("an earlier scheduler still writes to output_dir ", ended.config.output_dir(),
                      "; stop it, and start this scheduler again to write the result"));
   }
   // The folder is another job's. Nothing is written there, not even why.
   if (refused_) return absl::OkStatus();
+  // Another writer has it by now; that one's result must stay. Not ABORTED, after which a later
+  // scheduler would try again.
+  if (const absl::Status owned = CheckOwned(); !owned.ok())
+    return absl::FailedPreconditionError(owned.message());
   const std::string model = ended.config.output_dir() + "/model";
   const bool done = ended.result.status() == "done";
   JobResult result = ended.result;
@@ -330,8 +486,11 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   if (done && !result.model_dir().empty()) {
     ResultOfModel earlier(env_, ended.config.output_dir());
     committed = earlier.Mark(result.job());
-    if (committed.ok()) committed = PutInForce(env_, model, ended.save_id);
+    if (committed.ok())
+      committed = PutInForce(env_, model, ended.save_id, [this] { return CheckOwned(); });
     if (!committed.ok()) earlier.TakeMarkBack();
+    // Another writer has the folder now: no result either.
+    if (absl::IsAborted(committed)) return absl::FailedPreconditionError(committed.message());
   } else if (SavesBest(ended.config)) {
     RemoveUnnamedModels(ended.config, {}, [](const PreparedSave&) { return true; });
   } else {
@@ -345,11 +504,33 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   }
   // Last: whoever finds result.json finds the model that it names.
   const absl::Status written = WriteResult(ended.config, result);
+  // Before Complete, which moves it.
+  SaveCurves(ended, /*ended=*/true);
+  const absl::Status curves = committed.ok() && written.ok() ? EndCurve(ended) : absl::OkStatus();
+  PutStaged();
+  // Last: who hears of it may start the next job here.
+  for (auto* owner : {&exports_owner_, &checkpoints_owner_, &owner_}) GiveUpStore(owner);
   SLUICE_RETURN_IF_ERROR(committed);
   SLUICE_RETURN_IF_ERROR(written);
-  if (!done || ended.config.evaluate_only()) return absl::OkStatus();
-  if (curve_ == nullptr && ended.again)
-    curve_ = CurveFiles::Continue(env_, ended.config.output_dir(), host_, ended.time);
+  return curves;
+}
+
+void JobFolder::SaveCurves(const OutputAction& action, bool ended) {
+  if (curve_ == nullptr && ended && action.again) {
+    const absl::Status placed = PlaceCurve(action.config, action.job_id);
+    if (placed.ok())
+      curve_ = CurveFiles::Continue(curve_env_, curve_dir_, host_, action.time, instance_);
+  }
+  if (curve_ == nullptr) return;  // the job has not begun
+  const absl::Status saved = curve_->Save(action.job_id, instance_, ended);
+  if (saved.ok() || lacks_curves_) return;
+  lacks_curves_ = true;
+  Warn(absl::StrCat(kCurvesFile, " could not be written: ", saved.message(),
+                    "; sluice report shows the job without its curves"));
+}
+
+absl::Status JobFolder::EndCurve(const OutputAction& ended) {
+  if (ended.result.status() != "done" || ended.config.evaluate_only()) return absl::OkStatus();
   // The model and the result are in place; an earlier curve next to the new one does no harm.
   const absl::Status completed = curve_ == nullptr ? absl::OkStatus() : curve_->Complete();
   if (!completed.ok())
@@ -379,7 +560,7 @@ absl::Status JobFolder::WriteResult(const JobConfig& config, const JobResult& re
   } else {
     finished = FinishedCheckpoints(path, env_);
   }
-  const std::string json = ResultJson(result, config, kept, finished);
+  const std::string json = ResultJson(result, config, kept, finished, instance_);
   const absl::Status written = env_->WriteFile(path, {absl::string_view(json)});
   if (!written.ok()) return NoOutput(dir, written);
   if (!new_model) return absl::OkStatus();

@@ -13,6 +13,8 @@
 // - The folder is locked while the job writes to it. A job of another scheduler, or one that names
 //   the folder by another path, fails and leaves it unchanged. An earlier scheduler of the same job
 //   (OutputAction.again) gives the folder up as soon as it learns that it is one.
+// - On a store, where nothing can be locked, OWNER stands for the lock (FolderOwner). Curves and
+//   trace grow on this host, and are put whole with each checkpoint and at the end.
 //
 // Thread safety: one thread.
 #pragma once
@@ -29,6 +31,8 @@
 #include "common/base/file_lock.h"
 #include "common/saved_model/saved_model.h"
 #include "scheduler/files/curve_files.h"
+#include "scheduler/files/folder_owner.h"
+#include "scheduler/files/staged_files.h"
 #include "scheduler/files/trace_file.h"
 #include "scheduler/job/output_action.h"
 
@@ -42,8 +46,9 @@ class JobFolder {
 
   // `host` goes into the event file's name; traces use its clock. `env` outlives the folder.
   // `await` may be null: one try.
-  JobFolder(Env* env, std::string host, AwaitFolder await = nullptr)
-      : env_(env), host_(std::move(host)), await_(std::move(await)) {}
+  // `staging`: the folder of this host below which files grow whose place is a store.
+  JobFolder(Env* env, std::string host, AwaitFolder await = nullptr, std::string staging = "")
+      : env_(env), host_(std::move(host)), await_(std::move(await)), staging_(std::move(staging)) {}
 
   // When an earlier scheduler began the job, which trains, only a folder that cannot be claimed is
   // an error. Files that cannot be written, e.g. on a full disk, are warnings.
@@ -55,6 +60,7 @@ class JobFolder {
   void AddTrace(const OutputAction& spans);
   // Puts a checkpoint in force and removes the oldest ones. On an error the checkpoint is not in
   // force, and the earlier ones are whole. *warning: a text when only the removal failed.
+  // The same for an export, and its older chains.
   absl::Status Checkpoint(const OutputAction& checkpoint, std::string* warning);
   // With checkpoint.save: BEST: removes models that neither save_ids nor a checkpoint names. These
   // are models of earlier jobs, of earlier instances of this one, and of its present instance
@@ -66,20 +72,50 @@ class JobFolder {
   // ABORTED: an earlier scheduler of the job still has the folder, and nothing is written.
   absl::Status End(const OutputAction& ended);
 
+  // The curves that Begin has found, of the run that the job continues or of an earlier scheduler.
+  // Null: none.
+  const ThinCurves* earlier_curves() const {
+    return curve_ == nullptr ? nullptr : &curve_->thinned();
+  }
+
   // The warnings since the last call. The result also has those that came before its end.
   std::vector<std::string> TakeWarnings();
 
  private:
   absl::Status Claim(const OutputAction& action);
   absl::StatusOr<FolderLock> Lock(const std::string& dir);
-  // Makes and locks checkpoint.dir, if the job names one.
-  absl::Status ClaimCheckpoints(const JobConfig& config);
+  // The same for a folder of a store.
+  absl::Status ClaimStore(const OutputAction& action, const std::string& dir,
+                          std::optional<FolderOwner>* owner);
+  // OK while the job has its folders. ABORTED: another writer has taken one over.
+  absl::Status CheckOwned();
+  // Where curves and trace grow that go to a store.
+  absl::StatusOr<StagedFiles*> Staged(const std::string& job_id);
+  // Puts them there. A failure is a warning, the first time.
+  void PutStaged();
+  absl::Status Export(const OutputAction& made);
+  // Makes and claims a folder of the job outside output_dir: the value of `option`.
+  absl::Status ClaimOther(const OutputAction& action, const std::string& option,
+                          const std::string& dir, std::optional<FolderLock>* lock,
+                          std::optional<FolderOwner>* owner);
+  // Claims checkpoint.dir and the folder of the exports, if the job has them.
+  absl::Status ClaimOthers(const OutputAction& action);
+  // Whether the job would disturb what earlier jobs have left in its folders.
+  absl::Status CheckEarlier(const OutputAction& started);
   void Warn(std::string warning);
+  // Lets the next job have the folder.
+  void GiveUpStore(std::optional<FolderOwner>* owner);
   absl::Status BeginFiles(const OutputAction& started);
   // Removes the prepared models that are `removable`, except those that `named` or the manifest of
   // a checkpoint names.
   void RemoveUnnamedModels(const JobConfig& config, std::vector<std::string> named,
                            const std::function<bool(const PreparedSave&)>& removable);
+  // Writes curves.jsonl. A failure is a warning, the first time.
+  void SaveCurves(const OutputAction& action, bool ended);
+  // Completes the curve of a job that is done.
+  absl::Status EndCurve(const OutputAction& ended);
+  // Where the curve grows: output_dir, or a staged copy of its curves.
+  absl::Status PlaceCurve(const JobConfig& config, const std::string& job_id);
   // Writes job.textproto.
   absl::Status WriteConfig(const JobConfig& config);
   // Ends the trace because of `why`.
@@ -89,16 +125,26 @@ class JobFolder {
   Env* const env_;
   const std::string host_;
   const AwaitFolder await_;
-  bool again_ = false;  // an earlier scheduler began the job
+  const std::string staging_;
+  bool again_ = false;     // an earlier scheduler began the job
+  uint64_t instance_ = 0;  // the job's first one
   std::optional<FolderLock> lock_;
   std::optional<FolderLock> checkpoints_lock_;  // of a folder of checkpoints outside output_dir
+  std::optional<FolderLock> exports_lock_;
+  // Instead of locks, on a store.
+  std::optional<FolderOwner> owner_, checkpoints_owner_, exports_owner_;
   bool refused_ = false;  // another job has the folder, or it holds files that are not Sluice's
   // The models that other jobs had prepared before this one began. Without those of a job that an
   // earlier scheduler began: its members may be saving one at that moment.
   std::set<std::string> models_before_;
+  std::unique_ptr<StagedFiles> staged_;  // null: nothing goes to a store
+  bool put_failed_ = false;              // a warning was given
+  Env* curve_env_ = nullptr;             // of the folder of the curve, and that folder
+  std::string curve_dir_;
   std::unique_ptr<CurveFiles> curve_;
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
   bool lacks_points_ = false;         // of the curve: a warning was given
+  bool lacks_curves_ = false;         // of curves.jsonl: likewise
   std::vector<std::string> warnings_;
   size_t taken_ = 0;  // how many of them were taken
 };

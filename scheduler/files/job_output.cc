@@ -147,8 +147,8 @@ void JobOutput::Run(Lane* lane) {
     // A lane that several jobs share uses a new JobFolder for each of them.
     if (folder == nullptr) {
       const auto end = std::chrono::steady_clock::now() + options_.folder_wait;
-      folder = std::make_unique<JobFolder>(options_.env, options_.host,
-                                           [this, end] { return Pause(end); });
+      folder = std::make_unique<JobFolder>(
+          options_.env, options_.host, [this, end] { return Pause(end); }, options_.staging);
     }
     if (action.kind != OutputAction::kEnded) {
       Write(action, folder.get(), &failed);
@@ -174,6 +174,10 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
   switch (action.kind) {
     case OutputAction::kStarted:
       status = folder->Begin(action);
+      if (const ThinCurves* const earlier = folder->earlier_curves();
+          status.ok() && options_.on_curves && earlier != nullptr && earlier->point_count() > 0) {
+        options_.on_curves(action.job_id, *earlier);
+      }
       if (status.ok() && options_.on_begun) options_.on_begun(action.job_id);
       break;
     case OutputAction::kScalars:
@@ -186,6 +190,8 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
       std::string warning;
       status = folder->Checkpoint(action, &warning);
       options_.on_checkpoint(action.job_id, action.number, status, warning);
+      // A job that has lost its folder can save nothing more.
+      if (absl::IsAborted(status)) break;
       return;
     }
     case OutputAction::kModels:

@@ -26,6 +26,7 @@
 #include "common/base/env.h"
 #include "common/base/mutex.h"
 #include "scheduler/job/output_action.h"
+#include "scheduler/job/thin_curve.h"
 
 namespace sluice {
 
@@ -36,6 +37,8 @@ class JobOutput {
   struct Options {
     Env* env = nullptr;  // outlives the output
     std::string host;    // goes into the event file's name; traces use its clock
+    // A folder of this host, for the files that grow and whose place is a store.
+    std::string staging;
     // How long a job that an earlier scheduler began waits for that one to give the folder up.
     std::chrono::milliseconds folder_wait{30000};
     // How many batches of traces and curves (kTrace, kScalars) wait in a queue, and their bytes.
@@ -43,6 +46,8 @@ class JobOutput {
     size_t max_batch_bytes = size_t{64} << 20;
     // The folder is ready: the job may write to it. May be null.
     std::function<void(const std::string& job_id)> on_begun;
+    // Before that: the curves in the folder that the job continues. May be null.
+    std::function<void(const std::string& job_id, const ThinCurves& earlier)> on_curves;
     // Called at most once per job, with the first error before its end.
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
     // A file of the job, such as its curve or its trace, could not be written. The job continues.

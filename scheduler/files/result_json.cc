@@ -153,7 +153,25 @@ std::string RecoveryOf(const JobResult& result) {
   json.Uint("examples_replayed", result.examples_replayed());
   json.Uint("updates_lost", recovery.updates_lost());
   json.Text("resumed_from", result.resumed_from()).Text("last", recovery.last());
+  std::string events;
+  for (const RecoveryEvent& event : recovery.events()) {
+    Object one;
+    one.Uint("step", event.step()).Text("text", event.text());
+    absl::StrAppend(&events, events.empty() ? "" : ",", "\n    ", one.Done());
+  }
+  json.Raw("events", events.empty() ? "[]" : absl::StrCat("[", events, "\n  ]"));
   return json.Done();
+}
+
+std::string CalibrationBins(const JobResult& result) {
+  std::string out;
+  for (const CalibrationBin& bin : result.calibration_bins()) {
+    Object json;
+    json.Real("weight", bin.weight()).Real("probability", bin.probability());
+    json.Real("positive_rate", bin.positive_rate());
+    absl::StrAppend(&out, out.empty() ? "" : ",", "\n    ", json.Done());
+  }
+  return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
 }
 
 std::string Checkpoints(const CheckpointStatus& status) {
@@ -172,6 +190,21 @@ std::string Warnings(const JobResult& result) {
   std::string out;
   for (const std::string& warning : result.warnings())
     absl::StrAppend(&out, out.empty() ? "" : ",", "\n    ", JsonQuoted(warning));
+  return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
+}
+
+std::string Tables(const JobResult& result) {
+  std::string out;
+  for (const TableStatus& table : result.tables()) {
+    const RowTurnover& turnover = table.turnover();
+    Object json;
+    json.Text("name", table.name()).Uint("rows", table.rows()).Uint("bytes", table.bytes());
+    json.Raw("row_limit", table.row_limit() == 0 ? "null" : absl::StrCat(table.row_limit()));
+    json.Uint("rows_admitted", turnover.admitted()).Uint("rows_refused", turnover.refused());
+    json.Uint("rows_expired", turnover.expired()).Uint("rows_evicted", turnover.evicted());
+    json.Uint("rows_deleted", turnover.deleted());
+    absl::StrAppend(&out, out.empty() ? "" : ",", "\n    ", json.Done());
+  }
   return out.empty() ? "[]" : absl::StrCat("[", out, "\n  ]");
 }
 
@@ -195,7 +228,7 @@ std::string HotRowCache(const HotRowUse& use) {
 
 std::string ResultJson(const JobResult& result, const JobConfig& config,
                        const std::vector<std::string>& kept_checkpoints,
-                       const std::vector<std::string>& finished_checkpoints) {
+                       const std::vector<std::string>& finished_checkpoints, uint64_t instance) {
   Object json(2);
   json.Text("job", result.job()).Text("mode", result.mode()).Int("k_steps", result.k_steps());
   json.Text("status", result.status()).Text("message", result.message());
@@ -206,11 +239,13 @@ std::string ResultJson(const JobResult& result, const JobConfig& config,
   json.Real("seconds", result.seconds());
   json.Real("examples_per_second", result.examples_per_second());
   json.Raw("eval", Eval(result.has_eval(), result.eval()));
+  json.Raw("calibration_bins", CalibrationBins(result));
   json.Raw("best", Best(result));
   json.Raw("stopped_early", result.stopped_early() ? "true" : "false");
   json.Text("stopped_by", result.stopped_by());
   json.Raw("epochs_log", EpochsLog(result)).Raw("stages", Stages(result.stages()));
   json.Raw("staleness", StalenessJson(result.staleness()));
+  json.Raw("tables", Tables(result));
   json.Raw("data", result.has_data() ? Data(result.data(), config) : "null");
   json.Raw("warnings", Warnings(result));
   if (result.has_hot_rows()) json.Raw("hot_rows", HotRowCache(result.hot_rows()));
@@ -220,6 +255,8 @@ std::string ResultJson(const JobResult& result, const JobConfig& config,
   if (!finished_checkpoints.empty()) json.Raw("finished_checkpoints", Names(finished_checkpoints));
   json.Text("initial_checkpoint", config.initial_checkpoint());
   json.Text("model_dir", result.model_dir()).Text("model_digest", result.model_digest());
+  // As text: it has 64 bits.
+  json.Text("instance", absl::StrCat(instance));
   return json.Done() + "\n";
 }
 

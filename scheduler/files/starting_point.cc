@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_day.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
@@ -14,7 +15,6 @@
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file_reader.h"
 #include "model/built_in_models.h"
-#include "model/model_match.h"
 #include "model/resume_match.h"
 
 namespace sluice {
@@ -76,6 +76,27 @@ absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
   point->age = AgeOf(*point, clock, warnings);
   SLUICE_RETURN_IF_ERROR(CheckResumeState(point->dir, point->manifest, job));
   return point;
+}
+
+// Days go forward: rows of a later day would have a negative age.
+absl::Status CheckDay(const JobConfig& job, const CheckpointInfo& from, Env* env) {
+  if (job.data().day().empty()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const int32_t day, ParseDataDay(job.data().day()));
+  for (const TableConfig& table : from.manifest.tables()) {
+    if (!table.has_expire() && !table.has_evict()) continue;
+    SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(from.dir, from.manifest, table));
+    if (files.empty()) continue;
+    // All shards of a table began their days together.
+    SLUICE_ASSIGN_OR_RETURN(const auto reader,
+                            ShardFileReader::Open(env, from.dir, table, *files[0]));
+    const auto& days = reader->header().facts().days();
+    if (days.empty() || days.rbegin()->day() <= day) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.day: ", job.data().day(), " is before ", FormatDataDay(days.rbegin()->day()),
+        ", the day of ", from.dir, " (initial_checkpoint); train the days in their order, or ",
+        "start from a checkpoint that is not later"));
+  }
+  return absl::OkStatus();
 }
 
 // Forgets a best model that the checkpoint names and that is gone.
@@ -166,26 +187,25 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> FindRestartPoint(
   return point;
 }
 
-absl::Status FindInitialCheckpoint(Env* env, JobConfig* config,
-                                   std::vector<std::string>* warnings) {
-  if (config->initial_checkpoint().empty()) return absl::OkStatus();
+absl::StatusOr<StartCheck> FindInitialCheckpoint(Env* env, JobConfig* config) {
+  if (config->initial_checkpoint().empty()) return StartCheck();
   std::vector<std::string> skipped;
   const auto found = FindCheckpoint(config->initial_checkpoint(), /*verify=*/true, env, &skipped);
   if (!found.ok()) {
     return absl::Status(found.status().code(),
                         absl::StrCat("initial_checkpoint: ", found.status().message()));
   }
-  for (const std::string& one : skipped) {
-    warnings->push_back(absl::StrCat("initial_checkpoint: ", one, "; the job starts from ",
-                                     found->dir, " instead"));
-  }
   config->set_initial_checkpoint(found->dir);
+  SLUICE_RETURN_IF_ERROR(CheckDay(*config, *found, env));
   SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(found->dir, env));
   KeepUnknownValues(saved, config);
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<std::string> differences,
-                          CheckInitialCheckpoint(*config, BuiltInSpecs(), env));
-  warnings->insert(warnings->end(), differences.begin(), differences.end());
-  return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(StartCheck check, CheckInitialCheckpoint(*config, BuiltInSpecs(), env));
+  for (std::string& one : skipped) {
+    one =
+        absl::StrCat("initial_checkpoint: ", one, "; the job starts from ", found->dir, " instead");
+  }
+  check.warnings.insert(check.warnings.begin(), skipped.begin(), skipped.end());
+  return check;
 }
 
 }  // namespace sluice

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
+#include "model/model_match.h"
 #include "proto/config.pb.h"
 #include "proto/model.pb.h"
 #include "proto/scheduler.pb.h"
@@ -44,11 +45,10 @@ absl::StatusOr<std::unique_ptr<const ResumePoint>> ReadResumePoint(const std::st
                                                                    Env* env, Clock* clock);
 
 // Replaces config->initial_checkpoint by the folder of the checkpoint that it stands for, and
-// checks that the job can start from it. Does nothing when the field is empty. Adds to *warnings
-// which damaged checkpoints were passed over, and how the job differs from the job of the
-// checkpoint. NOT_FOUND: there is no checkpoint. INVALID_ARGUMENT names the table or feature that
-// does not fit. DATA_LOSS names the damaged file. Reads files: all of a checkpoint that is chosen
-// in a folder.
-absl::Status FindInitialCheckpoint(Env* env, JobConfig* config, std::vector<std::string>* warnings);
+// checks that the job can start from it. Does nothing when the field is empty. The warnings also
+// say which damaged checkpoints were passed over. NOT_FOUND: there is no checkpoint.
+// INVALID_ARGUMENT names the table or feature that does not fit. DATA_LOSS names the damaged file.
+// Reads files: all of a checkpoint that is chosen in a folder.
+absl::StatusOr<StartCheck> FindInitialCheckpoint(Env* env, JobConfig* config);
 
 }  // namespace sluice

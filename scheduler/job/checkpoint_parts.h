@@ -52,6 +52,8 @@ class CheckpointParts {
   // them only with `of_pservers`: that they were told to begin.
   std::string Missing(bool of_pservers) const;
   uint64_t written_bytes() const;
+  // The newest report of each pserver; state unspecified: none.
+  const std::vector<HostedCut>& hosted() const { return hosted_; }
   // Async and Geo: the steps of the epoch that all ranks together had made when they answered.
   uint64_t Steps() const;
 

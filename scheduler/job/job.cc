@@ -10,7 +10,8 @@ namespace sluice {
 Job::Job(Submission submission, uint64_t first_version)
     : submission_(std::move(submission)), status_version_(first_version) {}
 
-void Job::SetRequest(std::string request_id, bool allow_older) {
+void Job::SetRequest(std::string request_id, bool allow_older, bool resume) {
+  submission_.resume = resume;
   submission_.request_id = std::move(request_id);
   submission_.allow_older = allow_older;
 }

@@ -50,6 +50,7 @@ class Job {
     uint64_t order = 0;        // of submission
     std::string request_id;    // of the call that submitted it; may be empty
     bool allow_older = false;  // of that call
+    bool resume = false;       // of that call; not kept over a restart of the scheduler
     std::string resumed_from;  // folder of the checkpoint that it was submitted with; empty: none
   };
   // `first_version`: of its status.
@@ -60,7 +61,7 @@ class Job {
   const JobConfig& config() const { return submission_.config; }
   const Submission& submission() const { return submission_; }
   // REQUIRES: nobody knows the job yet.
-  void SetRequest(std::string request_id, bool allow_older);
+  void SetRequest(std::string request_id, bool allow_older, bool resume = false);
 
   // Adds the warning unless the job has it already: a restarted scheduler finds the same problems
   // again. The last of kMaxWarnings says that further ones are left out. True when the warnings

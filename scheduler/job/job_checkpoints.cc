@@ -1,12 +1,14 @@
 #include "scheduler/job/job_checkpoints.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
 
@@ -41,6 +43,11 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
       now_(now),
       newest_cut_at_(now),
       first_run_at_(now) {
+  if (options_.exports) {
+    exports_ = std::make_unique<ExportPlan>(*options_.exports, options_.export_root,
+                                            options_.first_step, now);
+    if (options_.over > 0) exports_->FollowsScheduler();
+  }
   Plan(now);
 }
 
@@ -72,6 +79,13 @@ void JobCheckpoints::Continue(const CheckpointStatus& before, absl::Time now) {
 void JobCheckpoints::NoteStep(uint64_t step, absl::Time now) {
   now_ = now;
   pace_.NoteStep(step);
+  if (exports_) exports_->pace().NoteStep(step);
+}
+
+uint64_t JobCheckpoints::NumberAfter(uint64_t over, Kind kind) const {
+  if (!exports_) return over + 1;
+  const bool odd = kind == Kind::kCheckpoint;
+  return over + 1 + ((over + 1) % 2 != (odd ? 1 : 0));
 }
 
 void JobCheckpoints::NoteNamed(uint64_t number, uint64_t step, absl::Time now) {
@@ -86,7 +100,7 @@ void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
   // A rank that is lost cannot make its part, and its next life begins after this epoch.
   if (AsksAll(end) && !training_.all_ranks) return;
   noted_end_ = end.epoch;
-  if (sync() && open_ && open_->step == end.step) {
+  if (sync() && open_ && !open_->is_export && open_->step == end.step) {
     // Rank 0 has named this one in its commit of the last step. If it fails before the next epoch
     // begins, the end gets one by order. Ranks that keep tables are asked for them only while
     // they train.
@@ -122,9 +136,9 @@ void JobCheckpoints::PlanEnd(absl::Time now) {
   if (!possible && training_.pservers_served) end_.reset();
   if (!end_ || !training_.pservers_served || now < again_at_) return;
   if (asks_all) {
-    Ask(end_->step, now);
+    Ask(Kind::kCheckpoint, end_->step, now);
   } else {
-    Begin(FolderStep(end_->step), Stage::kAsking, now);
+    Begin(number(), FolderStep(end_->step), Stage::kAsking, now);
     pace_.NoteAsked();
     asked_ = {};
     if (training_.ranks_keep_tables) {
@@ -156,23 +170,46 @@ uint64_t JobCheckpoints::FolderStep(uint64_t step) const {
 
 void JobCheckpoints::PlanNow(absl::Time now) {
   if (open_ || interrupted_ || !training_.all_ranks || !can_begin()) return;
-  if (due_on_demand(now) || pace_.DueByTime(now) || pace_.DueBySteps()) Ask(pace_.step(), now);
+  const bool checkpoint = due_on_demand(now) || pace_.DueByTime(now) || pace_.DueBySteps();
+  if (exports_ && exports_->DueNow(now) && (!checkpoint || ExportGoesFirst(now))) {
+    Ask(Kind::kExport, pace_.step(), now);
+  } else if (checkpoint) {
+    Ask(Kind::kCheckpoint, pace_.step(), now);
+  }
 }
 
-void JobCheckpoints::Ask(uint64_t step, absl::Time now) {
-  Begin(FolderStep(step), Stage::kAsking, now);
-  pace_.NoteAsked();
+void JobCheckpoints::Ask(Kind kind, uint64_t step, absl::Time now) {
+  Begin(NumberAfter(over_, kind), kind == Kind::kExport ? step : FolderStep(step), Stage::kAsking,
+        now);
   asked_ = {};
   asked_.number = number();
   asked_.park = options_.mode == Mode::kGeo;
   asked_.step = open_->step;
+  asked_.ranks_write = asked_.park || (kind == Kind::kCheckpoint && options_.ranks_write);
 }
 
-void JobCheckpoints::Begin(uint64_t step, Stage stage, absl::Time now) {
+void JobCheckpoints::Begin(uint64_t number, uint64_t step, Stage stage, absl::Time now) {
   open_.emplace(CheckpointParts(options_.mode, worker_num_, pserver_num_, without_shards_));
+  open_->number = number;
+  open_->is_export = KindOf(number) == Kind::kExport;
   open_->stage = stage;
   open_->step = step;
   open_->begun_at = open_->progressed_at = now;
+  if (open_->is_export) {
+    exports_->pace().NoteAsked();
+    const uint64_t skipped = NumberAfter(over_, Kind::kCheckpoint);
+    if (demanded_ && skipped < number) {
+      // Its caller was given a number that this export has overtaken.
+      Outcome outcome;
+      outcome.number = skipped;
+      outcome.error = "an export came first";
+      outcome.followed_by = NumberAfter(number, Kind::kCheckpoint);
+      outcomes_.push_back(std::move(outcome));
+      if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+    }
+    return;
+  }
+  pace_.NoteAsked();
   open_->demanded = std::exchange(demanded_, false);
   open_->again = std::exchange(again_, false);
   // If this checkpoint was asked for and fails, this tells whether writers of the one before may
@@ -189,12 +226,37 @@ void JobCheckpoints::Plan(absl::Time now) {
   // A request for a commit that no rank will make would never be answered.
   if (!can_begin()) asked_ = by_order() ? asked_ : Asked{};
   if (open_ || !can_begin() || interrupted_) return;
-  asked_ = {};
+  asked_ = NextByCommit(now);
+}
+
+JobCheckpoints::Asked JobCheckpoints::NextByCommit(absl::Time now) const {
+  Asked asked;
   const uint64_t every_steps = options_.config.every_steps();
-  const bool now_due = due_on_demand(now) || pace_.DueByTime(now);
-  if (!now_due && every_steps == 0) return;
-  asked_.number = number();
-  asked_.every_steps = now_due ? 0 : every_steps;
+  bool now_due = due_on_demand(now) || pace_.DueByTime(now);
+  // Rank 0 knows one rule at a time, so in a job with exports multiples can pass.
+  now_due = now_due || (exports_ && pace_.DueBySteps());
+  const bool export_due = exports_ && exports_->DueNow(now);
+  if (export_due && now_due) now_due = !ExportGoesFirst(now);
+  if (now_due || (every_steps > 0 && !exports_)) {
+    asked.number = NumberAfter(over_, Kind::kCheckpoint);
+    asked.every_steps = now_due ? 0 : every_steps;
+    return asked;
+  }
+  if (!exports_) return asked;
+  if (export_due) {
+    asked.number = NumberAfter(over_, Kind::kExport);
+    return asked;
+  }
+  // The multiple that comes first; of two for one step the checkpoint.
+  const auto next = [step = pace_.step()](uint64_t every) {
+    return every > 0 ? (step / every + 1) * every : UINT64_MAX;
+  };
+  const uint64_t of_export = exports_->every_steps();
+  if (every_steps == 0 && of_export == 0) return asked;
+  const bool is_export = next(of_export) < next(every_steps);
+  asked.number = NumberAfter(over_, is_export ? Kind::kExport : Kind::kCheckpoint);
+  asked.every_steps = is_export ? of_export : every_steps;
+  return asked;
 }
 
 uint64_t JobCheckpoints::CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerState> lost,
@@ -207,7 +269,7 @@ uint64_t JobCheckpoints::CutAfterLoss(uint64_t step, std::map<uint32_t, WorkerSt
 void JobCheckpoints::PlanAfterLoss(absl::Time now) {
   if (!open_) asked_ = {};
   if (open_ || !after_loss_ || interrupted_ || stopped_ || now < again_at_) return;
-  Begin(after_loss_->step, Stage::kAsking, now);
+  Begin(number(), after_loss_->step, Stage::kAsking, now);
   open_->after_loss = open_->demanded = true;
   for (const auto& [rank, state] : after_loss_->lost) open_->parts.TakeLost(rank, state);
   // All ranks answer, and not rank 0 alone: each one has to stop after exactly this step.
@@ -221,11 +283,13 @@ void JobCheckpoints::PlanAfterLoss(absl::Time now) {
 void JobCheckpoints::OrderWhenAnswered() {
   if (open_->stage != Stage::kAsking || !open_->parts.AllRanksAnswered()) return;
   open_->stage = Stage::kOrdered;
-  // Within an epoch of async, the ranks' answers say how far they are; a Geo rank had to know the
-  // folder before it answered.
-  if (options_.mode == Mode::kAsync && !open_->of_end)
-    open_->step = FolderStep(training_.steps.At(open_->parts.Steps()));
-  ordered_ = {number(), open_->step};
+  // Within an epoch of async, the ranks' answers say how far they are; ranks that write files had
+  // to know the folder before they answered.
+  if (options_.mode == Mode::kAsync && !open_->of_end && !asked_.ranks_write) {
+    const uint64_t step = training_.steps.At(open_->parts.Steps());
+    open_->step = open_->is_export ? step : FolderStep(step);
+  }
+  ordered_ = {number(), open_->step, 0};
   BeginWhenOrdered();
 }
 
@@ -245,7 +309,7 @@ void JobCheckpoints::BeginWhenOrdered() {
 
 uint64_t JobCheckpoints::Demand(absl::Time now) {
   // The open one does not include the steps since it began.
-  const uint64_t next = open_ ? number() + 1 : number();
+  const uint64_t next = NumberAfter(open_ ? number() : over_, Kind::kCheckpoint);
   demanded_ = true;
   Plan(now);
   return next;
@@ -255,12 +319,15 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
                               absl::Time now) {
   now_ = now;
   // Reports of numbers that are over arrive late. A number beyond the next one was never given.
-  if (number != this->number() || interrupted_) return false;
+  const bool next = open_ ? number == open_->number : number == NumberAfter(over_, KindOf(number));
+  if (!next || interrupted_) return false;
   if (!open_) {
     // Sync: whoever reports first opens the checkpoint. Members make their parts by themselves,
     // after the step that rank 0 was told.
-    Begin(step, Stage::kBegun, now);
-    pace_.NoteStep(step);
+    NoteStep(step, now);
+    Begin(number, step, Stage::kBegun, now);
+    // Another worker of rank 0 would name what was asked for in its place.
+    if (asked_.number != number) asked_ = {};
   }
   if (open_->committing) return false;
   if (open_->step == step) return true;
@@ -342,10 +409,12 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   Outcome outcome;
   outcome.number = number();
   outcome.error = absl::StrCat("rank ", rank, " was lost before the checkpoint began");
-  if (demanded_) outcome.followed_by = outcome.number + 1;
+  // It may have been asked for either.
+  const uint64_t used = exports_ ? std::max(number(), NumberAfter(over_, Kind::kExport)) : number();
+  if (demanded_) outcome.followed_by = NumberAfter(used, Kind::kCheckpoint);
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
-  over_ = number();
+  over_ = used;
   asked_ = {};
   writers_stop_at_ = now + kWritersStop;
   Plan(now);
@@ -363,9 +432,18 @@ void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
 
 void JobCheckpoints::ShardsLost(uint32_t pserver, absl::Time now) {
   now_ = now;
+  // Another process makes them again, from copies or from a checkpoint; in async without some of
+  // the updates that the newest export has.
+  EndExportChain(absl::StrCat("pserver ", pserver, " was lost, and its shards were made again"));
   if (!open_ || open_->committing) return;
   CloseOpen(absl::StrCat("pserver ", pserver, " was lost"), /*counts=*/true, now,
             /*of_loss=*/true);
+}
+
+void JobCheckpoints::EndExportChain(const std::string& why) {
+  if (!exports_) return;
+  exports_->EndChain(why);
+  if (committing() && open_->is_export) open_->chain_ends = why;
 }
 
 void JobCheckpoints::TakeAsked(const WorkerCut& cut, absl::Time now) {
@@ -419,14 +497,24 @@ std::optional<Manifest> JobCheckpoints::TakeCommit() {
   if (!open_ || open_->committing || !open_->state || !open_->parts.Complete()) return std::nullopt;
   // From here on the outcome is decided by the disk: a manifest that is being renamed cannot be
   // called back. Losses do not end it any more.
-  open_->committing = true;
   Manifest& manifest = open_->manifest;
+  if (open_->is_export) {
+    const absl::Status whole =
+        exports_->Fill(open_->parts.hosted(), instance_, open_->number, manifest.mutable_export_());
+    if (!whole.ok()) {
+      CloseOpen(std::string(whole.message()), /*counts=*/false, now_);
+      return std::nullopt;
+    }
+  }
+  open_->committing = true;
   manifest.set_global_step(open_->step);
   manifest.set_epochs(open_->state->result().epochs());
   // The state moves out; an empty one stays, so that needs_state() does not ask for it again.
   *manifest.mutable_checkpoint() = *std::move(open_->state);
   open_->state.emplace();
   open_->parts.MoveTo(&manifest);
+  // A base or delta is a model: it has no positions of ranks.
+  if (open_->is_export) manifest.clear_checkpoint();
   return manifest;
 }
 
@@ -438,6 +526,7 @@ void JobCheckpoints::Committed(uint64_t number, const absl::Status& status, absl
 
 void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time now,
                                bool of_loss) {
+  if (open_->is_export) return CloseExport(error, counts && !of_loss, now);
   Outcome outcome;
   outcome.number = number();
   outcome.error = error;
@@ -468,7 +557,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
     // A shard is not saved twice at a time.
     const bool disturbed = open_->begun_at < open_->writers_stop_at;
     if (counts && open_->demanded && !open_->again && disturbed) {
-      outcome.followed_by = outcome.number + 1;
+      outcome.followed_by = NumberAfter(outcome.number, Kind::kCheckpoint);
       demanded_ = again_ = true;
       again_at_ = open_->writers_stop_at;
     }
@@ -484,6 +573,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
   outcomes_.push_back(std::move(outcome));
   if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
   over_ = number();
+  export_was_last_ = false;
   // A failure begins the interval again, or a full disk would be tried at every tick.
   if (error.empty() || (counts && !of_loss)) pace_.BeginInterval(now);
   if (of_loss) pace_.NoteLoss(writers_stop_at_, now);
@@ -491,6 +581,43 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
   asked_ = {};
   ordered_ = {};
   Plan(now);
+}
+
+void JobCheckpoints::CloseExport(const std::string& error, bool counts, absl::Time now) {
+  if (error.empty()) {
+    exports_->Completed(open_->manifest, ExportFolder(exports_->root(), instance_, open_->number),
+                        open_->begun_at, now);
+    if (!open_->chain_ends.empty()) exports_->EndChain(open_->chain_ends);
+  } else {
+    // A manifest that could not be written may be in force all the same, so no delta may follow
+    // the export before it.
+    if (open_->committing) exports_->EndChain(absl::StrCat("an export failed: ", error));
+    exports_->Failed(error, open_->step, counts);
+    writers_stop_at_ = now + kWritersStop;
+    discards_.push_back({now, {open_->number, open_->step, error, instance_, true}});
+    discards_.push_back({now + kWritersStop, {open_->number, open_->step, "", instance_, true}});
+    // A failure begins the interval again, or a full disk would be tried at every tick.
+    if (counts) exports_->pace().BeginInterval(now);
+    exports_->pace().NoteLoss(writers_stop_at_, now);
+  }
+  over_ = open_->number;
+  export_was_last_ = true;
+  // What passed meanwhile is made up for, but an end that waited for this one goes first.
+  open_.reset();
+  asked_ = {};
+  ordered_ = {};
+  Plan(now);
+}
+
+std::optional<ExportStatus> JobCheckpoints::export_status() const {
+  if (!exports_) return std::nullopt;
+  ExportStatus status = exports_->status(now_);
+  if (open_ && open_->is_export) {
+    status.set_doing(absl::StrFormat("%s step %d (%.1f MiB so far)",
+                                     open_->committing ? "completing" : "writing", open_->step,
+                                     open_->parts.written_bytes() / kMiB));
+  }
+  return status;
 }
 
 absl::Time JobCheckpoints::progressed_at() const {
@@ -522,6 +649,7 @@ void JobCheckpoints::Interrupt(absl::Time now) {
 
 void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   interrupted_ = held_ = false;
+  if (instance_ != run.instance) EndExportChain("the job continues as another run");
   instance_ = run.instance;
   worker_num_ = run.worker_num;
   pserver_num_ = run.pserver_num;
@@ -534,6 +662,7 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
     newest_at_.reset();
   }
   pace_.Restart(run.first_step);
+  if (exports_) exports_->pace().Restart(run.first_step);
   Plan(now);
 }
 
@@ -578,13 +707,17 @@ std::vector<JobCheckpoints::Discard> JobCheckpoints::TakeDiscards(absl::Time now
   return due;
 }
 
-std::string JobCheckpoints::TakeWarning() { return std::exchange(warning_, ""); }
+std::string JobCheckpoints::TakeWarning() {
+  if (!warning_.empty() || !exports_) return std::exchange(warning_, "");
+  return exports_->TakeWarning();
+}
 
 CheckpointStatus JobCheckpoints::status() const {
   CheckpointStatus status = newest_;
   const absl::Time since = status.step() > 0 ? newest_cut_at_ : first_run_at_;
   if (status.step() > 0 || pace_.has_rules())
     status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - since)));
+  if (open_ && open_->is_export) return status;
   if (open_ && open_->committing) {
     status.set_doing(absl::StrCat("completing step ", open_->step));
   } else if (open_ && open_->stage == Stage::kAsking) {

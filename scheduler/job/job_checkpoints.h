@@ -34,6 +34,11 @@
 // have begun. So all cuts and the ranks' files belong together. Each rank confirms that it was
 // parked until then: one that continued by itself voids the checkpoint.
 //
+// A job with exports (ExportPlan) makes them as checkpoints, one of either at a time, so that no
+// shard has two cuts. Its odd numbers are checkpoints, and its even ones exports, which need no
+// parts of ranks but positions. A multiple of every_steps that passes while something else is
+// written is made up for afterwards; if both are due, they take turns.
+//
 // Invariants:
 // - A number is over (complete or given up) before the next one is asked for.
 // - Reports about numbers that are over, or repeated ones, change nothing.
@@ -46,6 +51,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -60,6 +66,7 @@
 #include "scheduler/job/checkpoint_pace.h"
 #include "scheduler/job/checkpoint_parts.h"
 #include "scheduler/job/data_tasks.h"
+#include "scheduler/job/export_plan.h"
 #include "scheduler/job/resume_point.h"
 
 namespace sluice {
@@ -76,6 +83,11 @@ class JobCheckpoints {
     uint64_t over = 0;      // checkpoints up to this number belong to an earlier scheduler
     uint64_t instance = 0;  // of the job
     Mode mode = Mode::kSync;
+    // Async: ranks write files for their parts, so they know the folder when they are asked. Its
+    // step is then the one before they answer.
+    bool ranks_write = false;
+    std::optional<ExportConfig> exports;  // effective; sync and async
+    std::string export_root;              // the folder of their chain
   };
   // The orders to members. A change of Asked concerns rank 0 (sync, by commit) or all ranks; a
   // change of Ordered or over() all pservers.
@@ -83,24 +95,28 @@ class JobCheckpoints {
     uint64_t number = 0;  // 0: none is wanted
     // Sync, of rank 0: in the commit of the next multiple of this number; 0: in its next commit.
     uint64_t every_steps = 0;
-    // Geo, and the folder's step.
-    bool park = false, released = false;
+    bool park = false, released = false;  // Geo
+    // Async and Geo: the folder's step, and that ranks write files there.
     uint64_t step = 0;
+    bool ranks_write = false;
     // Sync: not by a commit, but of all ranks, or of this one alone, after exactly at_step.
     bool by_order = false;
     uint64_t at_step = 0;
     std::optional<uint32_t> only;
     bool operator==(const Asked& o) const {
       return number == o.number && every_steps == o.every_steps && park == o.park &&
-             released == o.released && step == o.step && by_order == o.by_order &&
-             at_step == o.at_step && only == o.only;
+             released == o.released && step == o.step && ranks_write == o.ranks_write &&
+             by_order == o.by_order && at_step == o.at_step && only == o.only;
     }
   };
   // The cut to begin by order, and its folder's step.
   struct Ordered {
     uint64_t number = 0;  // 0: none
     uint64_t step = 0;
-    bool operator==(const Ordered& o) const { return number == o.number && step == o.step; }
+    uint64_t export_since = 0;  // ExportPlan::since
+    bool operator==(const Ordered& o) const {
+      return number == o.number && step == o.step && export_since == o.export_since;
+    }
   };
   struct Outcome {
     uint64_t number = 0;
@@ -205,6 +221,7 @@ class JobCheckpoints {
     return open_->state ? &*open_->state : nullptr;
   }
   uint64_t open_step() const { return open_ ? open_->step : 0; }
+  uint64_t open_number() const { return open_ ? open_->number : 0; }
   absl::Time begun_at() const { return open_ ? open_->begun_at : absl::InfinitePast(); }
   // Gives the state of the job at the step of the checkpoint; an error gives it up. In sync, the
   // workers are added from their reports.
@@ -247,7 +264,13 @@ class JobCheckpoints {
   void End(absl::Time now);
 
   const Asked& asked() const { return asked_; }
-  const Ordered& ordered() const { return ordered_; }
+  Ordered ordered() const {
+    return {ordered_.number, ordered_.step, exports_ ? exports_->since() : 0};
+  }
+  // The next export is a new base: the tables do not continue those of the newest one.
+  void EndExportChain(const std::string& why);
+  // Nullopt: the job makes no exports.
+  std::optional<ExportStatus> export_status() const;
   uint64_t over() const { return over_; }
   // True when the open checkpoint is of the job's end, so that the job waits for it.
   bool finishes_job() const {
@@ -261,6 +284,7 @@ class JobCheckpoints {
     uint64_t step = 0;
     std::string why;  // it was given up; only the first time
     uint64_t instance = 0;
+    bool is_export = false;
   };
   // Returns each discarded checkpoint twice: at once, and when pservers that were still writing
   // have stopped.
@@ -275,6 +299,9 @@ class JobCheckpoints {
   struct Open {
     explicit Open(CheckpointParts parts) : parts(std::move(parts)) {}
     Stage stage = Stage::kBegun;
+    uint64_t number = 0;
+    bool is_export = false;
+    std::string chain_ends;  // an export that is being committed: no delta may follow it, and why
     uint64_t step = 0;
     CheckpointParts parts;
     std::optional<uint32_t> of_end;  // the epoch at whose end it is
@@ -290,8 +317,20 @@ class JobCheckpoints {
   };
 
   bool sync() const { return options_.mode == Mode::kSync; }
-  uint64_t number() const { return over_ + 1; }  // of the open or the next one
-  void Begin(uint64_t step, Stage stage, absl::Time now);
+  enum class Kind : uint8_t { kCheckpoint, kExport };
+  // The first number of this kind above `over`.
+  uint64_t NumberAfter(uint64_t over, Kind kind) const;
+  Kind KindOf(uint64_t number) const {
+    return exports_ && number % 2 == 0 ? Kind::kExport : Kind::kCheckpoint;
+  }
+  // Of the open one, or of the next checkpoint.
+  uint64_t number() const { return open_ ? open_->number : NumberAfter(over_, Kind::kCheckpoint); }
+  void Begin(uint64_t number, uint64_t step, Stage stage, absl::Time now);
+  // Sync: what rank 0 is to name in a commit; nothing: number 0.
+  Asked NextByCommit(absl::Time now) const;
+  // Both are due. They take turns, because each may last longer than the interval of the other.
+  bool ExportGoesFirst(absl::Time now) const { return !export_was_last_ && !due_on_demand(now); }
+  void CloseExport(const std::string& error, bool counts, absl::Time now);
   // True when the cuts begin by order, after all ranks have answered.
   bool by_order() const { return !sync() || (open_ && (open_->after_loss || open_->of_end)); }
   void PlanAfterLoss(absl::Time now);
@@ -309,7 +348,7 @@ class JobCheckpoints {
   void BeginWhenOrdered();
   // Async and Geo.
   void PlanNow(absl::Time now);
-  void Ask(uint64_t step, absl::Time now);
+  void Ask(Kind kind, uint64_t step, absl::Time now);
   void TakeAsked(const WorkerCut& cut, absl::Time now);
   void NoteHosted(uint32_t pserver, const HostedCut& cut, absl::Time now);
   void NoteWorker(const WorkerCut& cut, absl::Time now);
@@ -324,6 +363,8 @@ class JobCheckpoints {
 
   const Options options_;
   CheckpointPace pace_;
+  std::unique_ptr<ExportPlan> exports_;  // null: the job makes none
+  bool export_was_last_ = true;          // of what is over
   uint64_t over_ = options_.over;
   Asked asked_;
   Ordered ordered_;

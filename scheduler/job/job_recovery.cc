@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/job/job.h"
@@ -44,6 +45,7 @@ void JobRecovery::Restore(const Recovery& counts, absl::Time now) {
   counts_ = counts;
   counts_.set_scheduler_restarts(counts_.scheduler_restarts() + 1);
   lost_ = "the scheduler was started again";
+  AddEvent(lost_);
   counts_.set_last(lost_);
   since_ = now;
 }
@@ -52,10 +54,10 @@ void JobRecovery::NoteCause(const std::string& cause, absl::Time now) {
   planned_.clear();
   lost_ = cause;
   since_ = now;
-  counts_.set_last(cause);
+  NoteLast(cause, cause);
 }
 
-void JobRecovery::CountLoss(const Member& lost, absl::Time now) {
+void JobRecovery::CountLoss(const Member& lost, absl::Time now, bool waits_anew) {
   if (lost.self.role() == ROLE_PSERVER) {
     counts_.set_pserver_losses(counts_.pserver_losses() + 1);
   } else {
@@ -66,8 +68,9 @@ void JobRecovery::CountLoss(const Member& lost, absl::Time now) {
   losses_at_.erase(old, losses_at_.end());
   losses_at_.push_back(now);
   lost_ = absl::StrCat(DescribeMember(lost), ": ", lost.why_gone);
+  AddEvent(lost_);  // also when a process was lost in the same words before
   counts_.set_last(lost_);
-  since_ = now;
+  if (waits_anew) since_ = now;
 }
 
 uint64_t JobRecovery::RecentLosses(absl::Time now) const {
@@ -97,8 +100,8 @@ void JobRecovery::BeginAttempt(uint64_t steps, uint64_t examples, const std::str
     counts_.set_scalings(counts_.scalings() + 1);
     // A member that was lost while the job waited is also named.
     const bool lost = lost_ != absl::StrCat("the job is ", planned_);
-    counts_.set_last(absl::StrCat(lost ? absl::StrCat(lost_, "; ") : "", planned_, " at ",
-                                  dir.empty() ? "its beginning" : dir));
+    NoteLast(lost_, absl::StrCat(lost ? absl::StrCat(lost_, "; ") : "", planned_, " at ",
+                                 dir.empty() ? "its beginning" : dir));
   } else if (in_place_) {
     Describe(absl::StrCat("the job continued after step ", steps));
   } else {
@@ -130,7 +133,27 @@ void JobRecovery::CountReplayed(uint64_t examples) {
 }
 
 void JobRecovery::Describe(const std::string& lost, const std::string& outcome) {
-  counts_.set_last(absl::StrCat(lost, "; ", outcome));
+  NoteLast(lost, absl::StrCat(lost, "; ", outcome));
+}
+
+void JobRecovery::AddEvent(const std::string& text) {
+  auto* const events = counts_.mutable_events();
+  if (events->size() >= kMostEvents) events->DeleteSubrange(0, 1);
+  RecoveryEvent* const event = events->Add();
+  event->set_step(steps_reached_);
+  event->set_text(text);
+}
+
+void JobRecovery::NoteLast(const std::string& subject, const std::string& text) {
+  counts_.set_last(text);
+  auto* const events = counts_.mutable_events();
+  // What becomes of a loss is known later, when others may have followed it.
+  const auto of_subject =
+      std::find_if(events->rbegin(), events->rend(), [&](const RecoveryEvent& event) {
+        return event.text() == subject || absl::StartsWith(event.text(), subject + "; ");
+      });
+  if (of_subject == events->rend()) return AddEvent(text);
+  of_subject->set_text(text);
 }
 
 std::vector<Scalar> JobRecovery::Points(uint64_t epoch, uint64_t replayed) const {

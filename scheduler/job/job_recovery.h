@@ -2,7 +2,7 @@
 //
 // After a loss the job waits until every pserver rank is served again, the workers that it keeps
 // have stopped, enough others are free, and no manifest of a checkpoint is being written. It waits
-// at most `wait`, from the last loss on.
+// at most `wait`, from the last loss of a member that had served it.
 //
 // Thread safety: one thread.
 #pragma once
@@ -41,8 +41,8 @@ class JobRecovery {
   void RestoreLosses(std::vector<absl::Time> times) { losses_at_ = std::move(times); }
   // Names the last loss that is not one of a member. The next attempt is not a planned one.
   void NoteCause(const std::string& cause, absl::Time now);
-  // Counts the loss; the wait begins again.
-  void CountLoss(const Member& lost, absl::Time now);
+  // Counts the loss; the wait begins again with `waits_anew`.
+  void CountLoss(const Member& lost, absl::Time now, bool waits_anew = true);
   // The present attempt has come to this many steps and examples of the job, as far as reported.
   void NoteReached(uint64_t steps, uint64_t examples);
   // The next attempt is one that a user asked for. `what`: e.g. "scaled from 2 to 3 workers". The
@@ -93,6 +93,13 @@ class JobRecovery {
                   absl::Duration wait, absl::Time now) const;
 
  private:
+  // The job's history keeps this many events.
+  static constexpr int kMostEvents = 50;
+  void AddEvent(const std::string& text);
+  // Notes `text` as what happened last. It replaces the newest event that begins with `subject`, or
+  // is added as another one.
+  void NoteLast(const std::string& subject, const std::string& text);
+
   Recovery counts_;
   std::vector<absl::Time> losses_at_;
   std::string lost_;                    // the last member lost, and why; or what is planned

@@ -17,6 +17,8 @@ namespace {
 
 // More than ln 2 with room for small data: nobody wants such a model.
 constexpr double kUselessLoss = 1;
+// ln 2: the log loss of answering 0.5 to every example.
+constexpr double kLossOfGuessing = 0.693;
 
 StageSeconds Mean(const std::vector<StageSeconds>& stages) {
   StageSeconds mean;
@@ -207,6 +209,8 @@ void JobResults::EndUserMetrics() {
 
 const EvalMetrics& JobResults::EndEval(uint32_t epoch) {
   *result_.mutable_eval() = eval_->Metrics();
+  const std::vector<CalibrationBin> bins = eval_->Calibration();
+  result_.mutable_calibration_bins()->Assign(bins.begin(), bins.end());
   EndUserMetrics();
   // Its bins are large, and the metrics are all that stays.
   eval_.reset();
@@ -260,7 +264,8 @@ std::vector<std::string> WarningsOfOutcome(const JobConfig& config, const JobRes
                                     "; check data.label"));
   }
   const bool evaluated = result.has_eval() && result.eval().examples() > 0;
-  const bool trained = !result.epochs_log().empty();
+  // A program's training loss is its own, such as a squared error; its evaluations are like all.
+  const bool trained = !result.epochs_log().empty() && !config.model().has_program();
   if (!evaluated && !trained) return warnings;
   const double loss =
       evaluated ? result.eval().log_loss() : result.epochs_log(result.epochs_log_size() - 1).loss();
@@ -274,6 +279,15 @@ std::vector<std::string> WarningsOfOutcome(const JobConfig& config, const JobRes
     const std::string& why = evaluated ? result.eval().auc_undefined() : "";
     warnings.push_back(absl::StrCat("the ", what, " is not defined",
                                     why.empty() ? "" : absl::StrCat(": ", why), "; ", fix));
+  } else if (loss > kUselessLoss && result.best().eval().examples() > 0 &&
+             result.best().eval().log_loss() < kLossOfGuessing) {
+    // An earlier epoch was good, so neither the data nor the learning rate is to blame.
+    if (config.checkpoint().save() == CheckpointConfig::BEST) return warnings;
+    warnings.push_back(absl::StrFormat(
+        "the model has learned its training data by heart: the log loss of the evaluation is %.6g, "
+        "and was %.6g after epoch %u; train fewer epochs, or set train.early_stop and "
+        "checkpoint.save: BEST",
+        loss, result.best().eval().log_loss(), result.best().epoch()));
   } else if (loss > kUselessLoss) {
     warnings.push_back(
         absl::StrFormat("the model is of no use: the %s is %.6g, and answering 0.5 to every "

@@ -6,10 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_format.h"
 #include "common/config/job_config.h"
@@ -28,10 +25,6 @@ namespace {
 // Epochs whose beginnings are remembered. A checkpoint is described when its first report arrives,
 // at most some heartbeats after its step.
 constexpr size_t kEpochStarts = 8;
-
-// When the program gives the data, each rank's source is one task, cut from a file of this size
-// that stands for it. The offsets in the task are numbers of batches.
-constexpr uint64_t kSourceBytes = 1;
 
 double ToSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
 
@@ -74,8 +67,8 @@ JobRun::JobRun(const Options& options, absl::Time now)
       ranks_close_steps_(options.ranks_close_steps),
       phases_(ListPhases(config_, resume_ == nullptr ? 0 : resume_->state().epoch()), worker_num_),
       results_(config_, worker_num_),
-      index_(worker_num_),
-      early_end_(options.early_end),
+      data_(&config_, worker_num_, global_batch_, resume_),
+      early_end_(sync(), options.early_end),
       rejoins_(worker_num_) {
   if (resume_ != nullptr) {
     const CheckpointState& state = resume_->state();
@@ -94,7 +87,7 @@ RunState JobRun::Save() const {
   *state.mutable_results() = results_.Save();
   state.set_first_step(first_step_);
   state.set_examples_expected(examples_expected_);
-  if (tasks_) state.set_part_bytes(tasks_->cut().part_bytes);
+  if (tasks() != nullptr) state.set_part_bytes(tasks()->cut().part_bytes);
   state.set_began_s(ToSeconds(phase_began_));
   // That of the present phase is made again. A checkpoint made after this cannot lie in an epoch
   // before the last one.
@@ -125,8 +118,8 @@ absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_cl
     return absl::DataLossError("the reports of the data are not complete");
   SLUICE_RETURN_IF_ERROR(phases_.GoTo(phase));
   // The ranks hold tasks of the earlier scheduler's cut.
-  if (tasks_ && tasks_->cut().part_bytes != state.part_bytes())
-    SLUICE_RETURN_IF_ERROR(MakeTasks(state.part_bytes()));
+  if (tasks() != nullptr && tasks()->cut().part_bytes != state.part_bytes())
+    SLUICE_RETURN_IF_ERROR(data_.MakeTasks(state.part_bytes()));
   restored_phase_ = phase;
   results_.Restore(state.results());
   first_step_ = state.first_step();
@@ -153,7 +146,7 @@ absl::Status JobRun::Restore(uint64_t phase, const RunState& state, bool same_cl
 absl::StatusOr<bool> JobRun::TakeReport(uint32_t rank, const PhaseReport& report, absl::Time now) {
   SLUICE_ASSIGN_OR_RETURN(const bool news, phases_.IsNews(rank, report.number()));
   if (rejoins_[rank].unseen && report.number() == 0 && report.has_index() && failure_.ok()) {
-    failure_ = seen_.Take(rank, report.index());
+    failure_ = data_.TakeSeen(rank, report.index());
     rejoins_[rank].unseen = false;
   }
   if (!news || !failure_.ok()) return false;
@@ -178,7 +171,7 @@ bool JobRun::TryAdvance(absl::Time now) {
 bool JobRun::all_training() const {
   const Phase& phase = phases_.current();
   // A rank that has not asked for a task may still be in the phase before. It could not answer.
-  if (!tasks_ || phase.kind() != Phase::TRAIN || !tasks_->AllAsked()) return false;
+  if (tasks() == nullptr || phase.kind() != Phase::TRAIN || !tasks()->AllAsked()) return false;
   return std::none_of(rejoins_.begin(), rejoins_.end(),
                       [&](const Rejoined& rejoined) { return rejoined.missed == phase.number(); });
 }
@@ -193,10 +186,10 @@ std::optional<absl::Time> JobRun::training_since() const {
 }
 
 void JobRun::EndEarly(const EarlyEnd& end) {
-  early_end_ = end;
+  early_end_.Set(end);
   if (phases_.current().kind() != Phase::TRAIN) return;
-  CutPhase();
-  if (tasks_) tasks_->StopLeasing();
+  early_end_.Cut(first_step_, phases_.mutable_current());
+  if (tasks() != nullptr) tasks()->StopLeasing();
   for (Rejoined& rejoined : rejoins_) {
     // Its lost life has committed a step that never closes.
     if (rejoined.phase != phases_.current().number() || rejoined.commit_again <= step_limit())
@@ -205,32 +198,6 @@ void JobRun::EndEarly(const EarlyEnd& end) {
     rejoined.commit_again = 0;
     rejoined.state = rejoined.before;
   }
-}
-
-absl::Status JobRun::CheckEarlyEnd(const EarlyEnd& end) const {
-  if (phases_.current().kind() != Phase::TRAIN) {
-    return absl::FailedPreconditionError(absl::StrCat("the job is in phase ",
-                                                      PhaseName(phases_.current().kind()),
-                                                      ", so that no program can end its training"));
-  }
-  if (!sync() || (end.last_step() >= least_step() && end.last_step() <= step_limit()))
-    return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the program's last step is said to be ",
-                                                 end.last_step(), ", but the job is between steps ",
-                                                 least_step(), " and ", step_limit()));
-}
-
-bool JobRun::ends_early() const {
-  if (!early_end_ || phases_.current().kind() != Phase::TRAIN) return false;
-  return !sync() || step_limit() >= early_end_->last_step();
-}
-
-void JobRun::CutPhase() {
-  Phase* const phase = phases_.mutable_current();
-  if (!sync() || !early_end_) return;
-  // After a rollback the last step may be in a later epoch.
-  const uint64_t last = std::max(early_end_->last_step(), first_step_);
-  phase->set_global_steps(std::min<uint64_t>(phase->global_steps(), last - first_step_));
 }
 
 bool JobRun::MayBeLastEpoch() const {
@@ -280,15 +247,7 @@ void JobRun::SkipPhases() {
 absl::Status JobRun::TakeContent(uint32_t rank, const PhaseReport& report) {
   switch (phases_.current().kind()) {
     case Phase::INDEX:
-      failure_ = seen_.Take(rank, report.index());
-      index_[rank] = report.index();
-      // seen_ holds one list for all ranks. With many files, a list per rank would fill the memory.
-      index_[rank].clear_train_seen();
-      index_[rank].clear_eval_seen();
-      // Before all ranks have reported, so that their reports together stay small.
-      if (!DealsPieces()) index_[rank].clear_pieces();
-      reported_pieces_ += index_[rank].pieces().file_size();
-      if (failure_.ok()) failure_ = CheckPieces(reported_pieces_);
+      failure_ = data_.Take(rank, report.index());
       return absl::OkStatus();
     case Phase::TRAIN:
       return TakeTraining(rank, report);
@@ -314,7 +273,7 @@ void JobRun::NoteState(uint32_t rank, const WorkerState& state) {
 
 absl::Status JobRun::TakeTraining(uint32_t rank, const PhaseReport& report) {
   // Before the report is counted: a refused report may be repeated, and must not count twice.
-  if (tasks_ && !early_end_) SLUICE_RETURN_IF_ERROR(tasks_->CheckEnded(rank));
+  if (tasks() != nullptr && !early_end_.known()) SLUICE_RETURN_IF_ERROR(tasks()->CheckEnded(rank));
   const Phase& phase = phases_.current();
   PhaseReport counted = report;
   // A life that began after a step which never closes does not know the sums without it.
@@ -369,28 +328,28 @@ void JobRun::BeginTrain(Phase* phase, absl::Time now) {
   if (starts_.size() > kEpochStarts) starts_.pop_front();
   results_.BeginTrain(now, before);
   if (CanCheckpoint(config_)) ends_.assign(worker_num_, {});
-  if (tasks_) tasks_->BeginEpoch(phase->epoch());
-  if (tasks_ && early_end_) tasks_->StopLeasing();
+  if (tasks() != nullptr) tasks()->BeginEpoch(phase->epoch());
+  if (tasks() != nullptr && early_end_.known()) tasks()->StopLeasing();
   if (!sync()) {
     // Schedules count the steps of a rank. With another number of ranks, none of them has a count
     // of its own.
     if (resumed) phase->set_first_step(MeanSteps(resume_->state()));
     return;
   }
-  phase->set_global_steps(steps_per_epoch_);
+  phase->set_global_steps(steps_per_epoch());
   phase->set_first_step(first_step_);
   if (resumed) phase->set_skip_steps(resume_->state().steps_done());
-  CutPhase();
+  early_end_.Cut(first_step_, phase);
 }
 
 Phase JobRun::PhaseOf(uint32_t rank) const {
   Phase phase = phases_.current();
   const Rejoined& rejoined = rejoins_[rank];
   // Ranks keep the pieces for later epochs.
-  if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && pieces_.file_size() > 0)
-    *phase.mutable_pieces() = pieces_;
+  if (phase.kind() == Phase::TRAIN && !rejoined.has_trained && data_.pieces().file_size() > 0)
+    *phase.mutable_pieces() = data_.pieces();
   // The rank learns of an early end from its assignment. It reads the data as for the whole epoch.
-  if (phase.kind() == Phase::TRAIN && sync()) phase.set_global_steps(steps_per_epoch_);
+  if (phase.kind() == Phase::TRAIN && sync()) phase.set_global_steps(steps_per_epoch());
   if (const WorkerState* resume = ResumeOf(rank)) *phase.mutable_resume() = *resume;
   if (rejoined.phase != phase.number()) {
     const bool begins = phase.kind() == Phase::TRAIN || phase.kind() == Phase::EVAL;
@@ -453,7 +412,7 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
       rejoined.first_step = before + rejoined.state.train().steps();
       // Positions of an earlier life name tasks that were leased to it. They say nothing of what
       // this life held.
-      SLUICE_RETURN_IF_ERROR(tasks_->Release(rank, of_lost ? least : RankPosition()));
+      SLUICE_RETURN_IF_ERROR(tasks()->Release(rank, of_lost ? least : RankPosition()));
       // Examples that only some shards hold are trained again on all of them.
       const RankPosition& most = held.most;
       const uint64_t from = rejoined.state.train().examples();
@@ -472,9 +431,9 @@ absl::Status JobRun::Rejoin(uint32_t rank, uint64_t lost, const HeldOfRank& held
 
 absl::Status JobRun::RejoinSync(const HeldOfRank& held, Rejoined* rejoined) const {
   const uint64_t committed = held.committed.committed();
-  // A program that has ended the job makes no step after the last one. Another rank may have
-  // committed one, which never closes.
-  const bool ahead = ends_early() && committed == step_limit() + 1;
+  // A program that has ended the job makes no step after the last one, but another rank may have
+  // committed one.
+  const bool ahead = early_end_.IsAhead(committed, phases_.current(), step_limit());
   if (committed > step_limit() + ahead) {
     return absl::InvalidArgumentError(absl::StrCat("a pserver reports a commit of step ", committed,
                                                    ", but the epoch ends with step ",
@@ -535,7 +494,7 @@ uint64_t JobRun::step_limit() const {
 WorkerState JobRun::StateOfLost(uint32_t rank, uint64_t step, const TrainTotals& totals) const {
   WorkerState state;
   // The last step of an epoch still belongs to it, as in StateAt.
-  const uint64_t epoch = steps_per_epoch_ == 0 ? 0 : (step - 1) / steps_per_epoch_;
+  const uint64_t epoch = steps_per_epoch() == 0 ? 0 : (step - 1) / steps_per_epoch();
   if (resume_ != nullptr && epoch == resume_->state().epoch()) state = resume_states_[rank];
   SetTotals(totals, &state);
   return state;
@@ -549,10 +508,10 @@ bool JobRun::LoseSummary() {
 }
 
 absl::StatusOr<CheckpointState> JobRun::StateAt(uint64_t step, absl::Time now) const {
-  if (step == 0 || steps_per_epoch_ == 0)
+  if (step == 0 || steps_per_epoch() == 0)
     return absl::InternalError(absl::StrCat("no epoch has step ", step));
   // The last step of an epoch still belongs to it: its results come later.
-  return StateIn(static_cast<uint32_t>((step - 1) / steps_per_epoch_), step, now);
+  return StateIn(static_cast<uint32_t>((step - 1) / steps_per_epoch()), step, now);
 }
 
 absl::StatusOr<CheckpointState> JobRun::StateIn(uint32_t epoch, uint64_t step,
@@ -570,11 +529,11 @@ absl::StatusOr<CheckpointState> JobRun::StateIn(uint32_t epoch, uint64_t step,
   state.set_worker_num(worker_num_);
   state.set_global_batch(global_batch_);
   state.set_epoch(epoch);
-  state.set_steps_done(step - epoch * steps_per_epoch_);
-  state.set_steps_per_epoch(steps_per_epoch_);
+  state.set_steps_done(step - epoch * steps_per_epoch());
+  state.set_steps_per_epoch(steps_per_epoch());
   state.set_epoch_seconds(start->seconds >= 0 ? start->seconds
                                               : absl::ToDoubleSeconds(now - start->began));
-  *state.mutable_train_files() = seen_.train();
+  *state.mutable_train_files() = data_.train_files();
   *state.mutable_result() = results_.WithEpochs(start->result, start->epoch);
   state.set_summary_lacks(results_.summary_lacks());
   return state;
@@ -621,10 +580,10 @@ CheckpointState JobRun::TaskState(uint64_t step, absl::Time now) const {
   state.set_global_step(step);
   state.set_worker_num(worker_num_);
   state.set_epoch(phases_.current().epoch());
-  state.set_task_bytes(tasks_->cut().task_bytes);
-  state.set_part_bytes(tasks_->cut().part_bytes);
+  state.set_task_bytes(tasks()->cut().task_bytes);
+  state.set_part_bytes(tasks()->cut().part_bytes);
   state.set_epoch_seconds(absl::ToDoubleSeconds(now - starts_.back().began));
-  *state.mutable_train_files() = seen_.train();
+  *state.mutable_train_files() = data_.train_files();
   *state.mutable_result() = results_.WithEpochs(starts_.back().result, starts_.back().epoch);
   state.set_summary_lacks(results_.summary_lacks());
   return state;
@@ -633,7 +592,7 @@ CheckpointState JobRun::TaskState(uint64_t step, absl::Time now) const {
 absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector<RankPart>& ranks,
                                                 absl::Time now) const {
   const Phase& phase = phases_.current();
-  if (!tasks_ || phase.kind() != Phase::TRAIN || starts_.empty()) {
+  if (tasks() == nullptr || phase.kind() != Phase::TRAIN || starts_.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("the job was in phase ", PhaseName(phase.kind()), " when the cuts began"));
   }
@@ -662,7 +621,7 @@ absl::StatusOr<CheckpointState> JobRun::StateOf(uint64_t step, const std::vector
     train->set_loss_sum(totals.loss_sum());
     train->set_weight_sum(totals.weight_sum());
   }
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataTask> open, tasks_->OpenAt(parts));
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<DataTask> open, tasks()->OpenAt(parts));
   for (const DataTask& task : open) *state.add_open_tasks() = task;
   return state;
 }
@@ -691,118 +650,18 @@ void JobRun::EndPhase(absl::Time now) {
   }
 }
 
-absl::Status JobRun::EndSyncIndex() {
-  std::vector<uint64_t> examples;
-  for (const IndexReport& report : index_) {
-    examples.push_back(report.examples());
-    // Batches, when the program gives the data.
-    examples_expected_ += ProgramGivesData(config_) ? 0 : report.examples();
-  }
-  if (DealsPieces()) {
-    SLUICE_ASSIGN_OR_RETURN(pieces_, MergePieces(index_, seen_.train()));
-    examples_expected_ = CountExamples(pieces_);
-    examples.assign(worker_num_, 0);
-    // SyncSteps adds them up, and with dealt pieces only the sum has a meaning.
-    examples[0] = examples_expected_;
-  }
-  if (ProgramGivesData(config_)) {
-    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, StepsOfSources(index_));
-  } else {
-    SLUICE_ASSIGN_OR_RETURN(steps_per_epoch_, SyncSteps(config_, global_batch_, examples));
-  }
-  // The pieces have been merged. With many files they are large.
-  index_.clear();
-  if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
-    return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
-      " global steps, but had ", resume_->state().steps_per_epoch(),
-      " when the checkpoint was made; the training data",
-      ProgramGivesData(config_) ? " or epoch_steps of the program has changed" : " has changed"));
-}
-
-absl::Status JobRun::CannotResume(const absl::Status& why) const {
-  if (why.ok()) return why;
-  return absl::Status(why.code(),
-                      absl::StrCat("cannot resume from ", resume_->dir, ": ", why.message(),
-                                   absl::IsDataLoss(why)
-                                       ? "; --allow_older resumes from the newest intact checkpoint"
-                                       : ""));
-}
-
 absl::Status JobRun::EndIndex() {
-  if (config_.evaluate_only()) return absl::OkStatus();
-  if (resume_ != nullptr)
-    SLUICE_RETURN_IF_ERROR(CannotResume(seen_.CheckSameAs(resume_->state().train_files())));
-  if (sync()) return EndSyncIndex();
-  std::optional<uint64_t> part_bytes;
-  if (resume_ != nullptr) part_bytes = resume_->state().part_bytes();
-  SLUICE_RETURN_IF_ERROR(MakeTasks(part_bytes));
-  WarnOfOrder();
+  SLUICE_RETURN_IF_ERROR(data_.End());
+  examples_expected_ = data_.examples();
+  if (const std::string order = data_.WarningOfOrder(); !order.empty()) results_.Warn(order);
   return absl::OkStatus();
-}
-
-absl::Status JobRun::MakeTasks(std::optional<uint64_t> part_bytes) {
-  DataTasks::Options options;
-  options.cut.worker_num = worker_num_;
-  options.cut.task_bytes =
-      // Open tasks are named by their numbers, so the files have to be cut as before.
-      resume_ != nullptr ? resume_->state().task_bytes() : config_.data().task_bytes();
-  if (ProgramGivesData(config_)) options.cut.task_bytes = kSourceBytes;
-  options.cut.part_bytes = part_bytes;
-  options.cut.shuffle =
-      (!config_.data().has_shuffle() || config_.data().shuffle()) && !ProgramGivesData(config_);
-  options.cut.pinned = config_.data().assignment() == DataConfig::PER_RANK_FILES;
-  options.seed = config_.train().seed();
-  absl::StatusOr<DataTasks> tasks = DataTasks::Create(options, IndexedFiles());
-  if (!tasks.ok()) return resume_ == nullptr ? tasks.status() : CannotResume(tasks.status());
-  tasks_ = *std::move(tasks);
-  if (tasks_->tasks().empty()) {
-    return absl::FailedPreconditionError("the training data is empty; see data.train_files");
-  }
-  if (resume_ == nullptr) return absl::OkStatus();
-  return CannotResume(tasks_->Resume(resume_->state().epoch(), resume_->state().open_tasks()));
-}
-
-std::vector<IndexedFile> JobRun::IndexedFiles() const {
-  absl::flat_hash_map<absl::string_view, uint64_t> on_disk;
-  for (const SeenFile& seen : seen_.train()) on_disk[seen.path()] = seen.bytes();
-  std::vector<IndexedFile> files;
-  for (uint32_t rank = 0; rank < worker_num_ && ProgramGivesData(config_); ++rank) {
-    DataFile source;
-    // With zeros in front, so that the tasks have the order of the ranks.
-    source.set_path(absl::StrFormat("the source of rank %010u", rank));
-    source.set_bytes(kSourceBytes);
-    files.push_back({std::move(source), rank, /*compressed=*/false});
-  }
-  for (uint32_t rank = 0; rank < worker_num_; ++rank) {
-    for (const DataFile& file : index_[rank].files()) {
-      const auto seen = on_disk.find(file.path());
-      files.push_back({file, rank, seen != on_disk.end() && seen->second != file.bytes()});
-    }
-  }
-  return files;
-}
-
-void JobRun::WarnOfOrder() {
-  const TaskCut& cut = tasks_->cut();
-  if (ProgramGivesData(config_) || cut.part_bytes > 0 ||
-      (config_.data().has_shuffle() && !config_.data().shuffle()) ||
-      cut.total_bytes / TaskCut::kDealtBytesPerWorker < worker_num_) {
-    return;
-  }
-  results_.Warn(absl::StrCat(
-      "the order of the lines matters: data.train_files have more than ",
-      TaskCut::kDealtBytesPerWorker >> 20,
-      " MiB of text a worker, so lines that are neighbours are trained together; if the files are "
-      "sorted, such as by label or time, shuffle them once (shuf), or train in sync mode"));
 }
 
 absl::Status JobRun::EndTrain(absl::Time now) {
   const Phase& phase = phases_.current();
   const bool early = ends_early();
   // A guard against our own mistakes: a task that nobody trained would only show as a worse model.
-  if (tasks_ && !early) SLUICE_RETURN_IF_ERROR(tasks_->CheckComplete());
+  if (tasks() != nullptr && !early) SLUICE_RETURN_IF_ERROR(tasks()->CheckComplete());
   if (early) {
     results_.StopByProgram();
     // The counts of half of the data would lead to wrong warnings about it.
@@ -872,13 +731,13 @@ absl::Status JobRun::EndEval() {
 
 absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
   const Phase& phase = phases_.current();
-  if (!tasks_ || phase.kind() != Phase::TRAIN || phase.epoch() != request.epoch()) {
+  if (tasks() == nullptr || phase.kind() != Phase::TRAIN || phase.epoch() != request.epoch()) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", request.rank(), " asks for a data task of epoch ",
                      request.epoch() + 1, ", but the job is in phase ", phase.number(), " (",
                      PhaseName(phase.kind()), " of epoch ", phase.epoch() + 1, ")"));
   }
-  const uint64_t last = tasks_->LastNumber(request.rank());
+  const uint64_t last = tasks()->LastNumber(request.rank());
   if (restored_phase_ == phase.number() && request.number() > last + 1) {
     return absl::DataLossError(absl::StrCat("rank ", request.rank(), " makes its request ",
                                             request.number(), " for a data task of epoch ",
@@ -886,16 +745,13 @@ absl::StatusOr<NextTaskReply> JobRun::NextTask(const NextTaskRequest& request) {
                                             " is the last that is known"));
   }
   rejoins_[request.rank()].unseen = false;  // as at the end of a phase
-  return tasks_->Next(request);
+  return tasks()->Next(request);
 }
 
 void JobRun::DropWork() {
-  seen_ = {};
-  index_ = {};
-  tasks_.reset();
+  data_.Drop();
   starts_.clear();
   ends_.clear();
-  pieces_.Clear();
   resume_states_.clear();
   results_.DropSums();
 }

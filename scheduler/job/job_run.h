@@ -21,11 +21,12 @@
 #include "common/config/mode.h"
 #include "proto/state.pb.h"
 #include "scheduler/job/data_tasks.h"
+#include "scheduler/job/early_ending.h"
+#include "scheduler/job/indexed_data.h"
 #include "scheduler/job/job_phases.h"
 #include "scheduler/job/job_results.h"
 #include "scheduler/job/output_action.h"
 #include "scheduler/job/resume_point.h"
-#include "scheduler/job/seen_files.h"
 
 namespace sluice {
 
@@ -78,11 +79,12 @@ class JobRun {
   // phase that has it. Async: the present training phase ends, or the next one if none is under
   // way. Evaluation and the model follow.
   void EndEarly(const EarlyEnd& end);
-  // INVALID_ARGUMENT: no rank can have made its last step there. FAILED_PRECONDITION: the job does
-  // not train now.
-  absl::Status CheckEarlyEnd(const EarlyEnd& end) const;
+  // As EarlyEnding::Check.
+  absl::Status CheckEarlyEnd(const EarlyEnd& end) const {
+    return early_end_.Check(end, phases_.current(), least_step(), step_limit());
+  }
   // EndEarly was called, and the present phase is the training phase that ends early.
-  bool ends_early() const;
+  bool ends_early() const { return early_end_.EndsWith(phases_.current(), step_limit()); }
 
   // True when there is a phase for this rank to do.
   bool PhaseReady(uint32_t rank) const { return !phases_.Ended(rank) && !rejoins_[rank].unseen; }
@@ -96,7 +98,9 @@ class JobRun {
   // Restore, when the rank has made requests that this run has not seen.
   absl::StatusOr<NextTaskReply> NextTask(const NextTaskRequest& request);
   // The number of the rank's last request of this epoch; 0: none.
-  uint64_t last_request(uint32_t rank) const { return tasks_ ? tasks_->LastNumber(rank) : 0; }
+  uint64_t last_request(uint32_t rank) const {
+    return tasks() != nullptr ? tasks()->LastNumber(rank) : 0;
+  }
 
   // The present phase as this rank does it.
   Phase PhaseOf(uint32_t rank) const;
@@ -129,7 +133,7 @@ class JobRun {
   // outside of training.
   std::optional<absl::Time> training_since() const;
   // Sync: steps of an epoch; 0: not known yet.
-  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+  uint64_t steps_per_epoch() const { return data_.steps_per_epoch(); }
   // Sync: the global steps at the end of the present training phase, or those done between phases.
   uint64_t step_limit() const;
   // Sync: global steps that are surely done: those before the present training phase.
@@ -206,19 +210,8 @@ class JobRun {
   // Sets failure_ when the job cannot continue.
   void EndPhase(absl::Time now);
   absl::Status EndIndex();
-  absl::Status EndSyncIndex();
-  // Sets tasks_ from the reports of INDEX. part_bytes: as in TaskCutOptions.
-  absl::Status MakeTasks(std::optional<uint64_t> part_bytes);
-  // All training files, as the ranks have reported them.
-  std::vector<IndexedFile> IndexedFiles() const;
-  // Warns when the tasks cannot be dealt although the data is to be shuffled.
-  void WarnOfOrder();
-  // `why`, with the checkpoint that the job continues from; OK when it is OK.
-  absl::Status CannotResume(const absl::Status& why) const;
   void BeginTrain(Phase* phase, absl::Time now);
   absl::Status EndTrain(absl::Time now);
-  // Sync: cuts the present training phase after the last step of the job, if that is in it.
-  void CutPhase();
   // The state in global step `step` of this epoch. FAILED_PRECONDITION: as StateAt.
   absl::StatusOr<CheckpointState> StateIn(uint32_t epoch, uint64_t step, absl::Time now) const;
   // Leaves out what a job that its program has ended does not need after its training.
@@ -244,10 +237,9 @@ class JobRun {
   // Async and Geo: the state in the present training phase, but for the workers and the open tasks.
   CheckpointState TaskState(uint64_t step, absl::Time now) const;
   bool sync() const { return mode_ == Mode::kSync; }
-  // All ranks together count the data once, piece by piece.
-  bool DealsPieces() const {
-    return sync() && config_.data().assignment() != DataConfig::PER_RANK_FILES;
-  }
+  // Async and Geo, from the end of INDEX; null otherwise.
+  DataTasks* tasks() { return data_.tasks(); }
+  const DataTasks* tasks() const { return data_.tasks(); }
 
   const JobConfig& config_;
   const uint32_t worker_num_;
@@ -260,14 +252,9 @@ class JobRun {
   std::vector<WorkerState> resume_states_;  // by rank
   JobPhases phases_;
   JobResults results_;
-  SeenFiles seen_;                  // the data files that all ranks see
-  std::vector<IndexReport> index_;  // by rank, until INDEX has ended; without the files seen
-  int64_t reported_pieces_ = 0;     // in index_
-  std::optional<DataTasks> tasks_;  // async and Geo, from the end of INDEX
-  DataPieces pieces_;               // sync with GLOBAL, from the end of INDEX
-  uint64_t steps_per_epoch_ = 0;    // sync
-  uint64_t first_step_ = 0;         // sync: first step of the next epoch
-  std::optional<EarlyEnd> early_end_;
+  IndexedData data_;
+  uint64_t first_step_ = 0;  // sync: first step of the next epoch
+  EarlyEnding early_end_;
   // The newest epochs at their beginning, the oldest first.
   struct EpochStart {
     uint32_t epoch = 0;

@@ -47,6 +47,9 @@ struct OutputAction {
   // kStarted, kEnded: an earlier scheduler began the job, whose files in the folder continue.
   bool again = false;
   bool resumes = false;  // kStarted: the job continues from a checkpoint (--resume)
+  // kStarted, kEnded: it may take its folder over from a job that has not ended (--resume, whether
+  // or not there was a checkpoint, or --overwrite).
+  bool takes_over = false;
   std::optional<CurvePosition> curve_from;  // kStarted of such a job
   std::vector<Scalar> scalars;
   TraceReport trace;    // kTrace
@@ -54,13 +57,14 @@ struct OutputAction {
   std::string save_id;  // kEnded: Phase.save_id of the job, "" when it never started;
                         // kCheckpoint, kDiscard
   // kCheckpoint, whose `time` is the time of the cut, and kDiscard, whose manifest has only the
-  // step.
+  // step. With manifest.export it is an export; of a kDiscard it names the instance and the cut.
   uint64_t number = 0;
   Manifest manifest;
   std::vector<std::string> save_ids;  // kModels: that stay; `number` is the newest epoch, from 1
   std::vector<std::string> damaged;   // kCheckpoint: CheckpointLedger::damaged
-  // kModels, kCheckpoint: the job's instances so far, the present one last. kCheckpoint: only of a
-  // job that has started from the beginning; checkpoints of others are removed.
+  // kStarted, kEnded, kModels, kCheckpoint: the job's instances so far, the present one last.
+  // kCheckpoint: only of a job that has started from the beginning; checkpoints of others are
+  // removed.
   std::vector<uint64_t> instances;
   std::string why;  // kDiscard: the reason; empty when it was given before
 };

@@ -18,6 +18,7 @@ struct Piece {
   uint32_t file = 0;
   uint64_t begin = 0, end = 0, examples = 0;
   uint32_t rank = 0;
+  bool goes_on = false;
 };
 
 // Ties go to the lower rank, so that a message about an overlap is always the same.
@@ -38,12 +39,15 @@ absl::StatusOr<std::vector<Piece>> Gather(const std::vector<IndexReport>& by_ran
     const DataPieces& p = by_rank[rank].pieces();
     const int n = p.file_size();
     // Below they are read side by side.
-    if (p.begin_size() != n || p.end_size() != n || p.examples_size() != n) {
+    const int goes_on = p.goes_on_size();
+    if (p.begin_size() != n || p.end_size() != n || p.examples_size() != n ||
+        (goes_on != 0 && goes_on != n)) {
       return absl::InvalidArgumentError(
           absl::StrCat("rank ", rank, " reports pieces with columns of different lengths"));
     }
     for (int i = 0; i < n; ++i)
-      all.push_back({p.file(i), p.begin(i), p.end(i), p.examples(i), rank});
+      all.push_back(
+          {p.file(i), p.begin(i), p.end(i), p.examples(i), rank, goes_on != 0 && p.goes_on(i)});
   }
   std::sort(all.begin(), all.end(), Before);
   return all;
@@ -56,22 +60,25 @@ absl::Status Refuse(const std::string& file, const std::string& why) {
       "while the job runs"));
 }
 
-// OK when the pieces [first, last) cover one file without gaps or overlaps.
+// OK when the pieces [first, last) cover one file without gaps or overlaps. `rows`: the file ends
+// where the last one does.
 absl::Status CheckFile(const Piece* first, const Piece* last, const std::string& name,
-                       uint64_t bytes) {
+                       uint64_t bytes, bool rows) {
+  const char* const unit = rows ? "row" : "byte";
   uint64_t at = 0;
   for (const Piece* p = first; p < last; ++p) {
     // The second condition keeps `at` growing: empty or inverted pieces from a faulty worker would
     // pass for progress.
     if (p->begin != at || p->end <= p->begin) {
-      return Refuse(name, absl::StrCat("rank ", p->rank, " counted from byte ", p->begin, " to ",
-                                       p->end, ", but the next piece must begin at byte ", at));
+      return Refuse(name,
+                    absl::StrCat("rank ", p->rank, " counted from ", unit, " ", p->begin, " to ",
+                                 p->end, ", but the next piece must begin at ", unit, " ", at));
     }
     at = p->end;
   }
   // The last piece of a compressed file ends at kTextEnd, because the size of its text is not
   // known.
-  if (at == bytes || at == kTextEnd) return absl::OkStatus();
+  if (rows || at == bytes || at == kTextEnd) return absl::OkStatus();
   // A file may have no pieces at all.
   const std::string who = first < last ? absl::StrCat("rank ", last[-1].rank) : "no rank";
   return Refuse(
@@ -89,7 +96,8 @@ absl::Status CheckPieces(int64_t n) {
 }
 
 absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
-                                       const google::protobuf::RepeatedPtrField<SeenFile>& files) {
+                                       const google::protobuf::RepeatedPtrField<SeenFile>& files,
+                                       bool rows) {
   const absl::StatusOr<std::vector<Piece>> all = Gather(by_rank);
   if (!all.ok()) return all.status();
   const Piece* const end = all->data() + all->size();
@@ -97,7 +105,8 @@ absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
   for (int file = 0; file < files.size(); ++file) {
     const Piece* const first = at;
     while (at < end && at->file == static_cast<uint32_t>(file)) ++at;
-    const absl::Status covered = CheckFile(first, at, files[file].path(), files[file].bytes());
+    const absl::Status covered =
+        CheckFile(first, at, files[file].path(), files[file].bytes(), rows);
     if (!covered.ok()) return covered;
   }
   // A file number beyond the list.
@@ -112,6 +121,7 @@ absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
     pieces.add_begin(piece.begin);
     pieces.add_end(piece.end);
     pieces.add_examples(piece.examples);
+    if (rows) pieces.add_goes_on(piece.goes_on);
   }
   return pieces;
 }

@@ -26,9 +26,11 @@ absl::Status CheckPieces(int64_t n);
 // files that all ranks see. FAILED_PRECONDITION, naming file and rank, when the pieces do not cover
 // each file exactly once, because a file changed while it was counted.
 // FAILED_PRECONDITION when there are more than kMaxDataPieces. INVALID_ARGUMENT when a report's
-// columns have different lengths.
+// columns have different lengths. `rows`: positions are rows, and the ends of files are not known
+// here.
 absl::StatusOr<DataPieces> MergePieces(const std::vector<IndexReport>& by_rank,
-                                       const google::protobuf::RepeatedPtrField<SeenFile>& files);
+                                       const google::protobuf::RepeatedPtrField<SeenFile>& files,
+                                       bool rows = false);
 
 // Counts the lines of all pieces, malformed ones included. The sum stays at UINT64_MAX instead of
 // wrapping.

@@ -31,6 +31,24 @@ uint64_t TasksOf(uint64_t bytes, uint64_t task_bytes) {
   return bytes / task_bytes + (bytes % task_bytes != 0);
 }
 
+// OK when the row groups of a file can be.
+absl::Status CheckGroups(const IndexedFile& indexed) {
+  const DataFile& file = indexed.file;
+  uint64_t rows = 0, bytes = 0;
+  bool fits = file.group_rows_size() == file.group_bytes_size();
+  for (int g = 0; fits && g < file.group_rows_size(); ++g) {
+    fits = file.group_rows(g) <= kMostBytes - rows && file.group_bytes(g) <= file.bytes() - bytes;
+    rows += file.group_rows(g);
+    bytes += file.group_bytes(g);
+  }
+  // A file with rows has bytes, so that it is dealt.
+  if (fits && (rows == 0 || bytes > 0) && (file.group_rows_size() == 0 || bytes == file.bytes()))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rank ", indexed.rank,
+                                                 " reports impossible row groups of the file ",
+                                                 PrintableLine(file.path())));
+}
+
 // Returns the bytes of all files, which are sorted by path.
 absl::StatusOr<uint64_t> TotalBytes(const std::vector<IndexedFile>& files) {
   uint64_t total = 0;
@@ -48,6 +66,7 @@ absl::StatusOr<uint64_t> TotalBytes(const std::vector<IndexedFile>& files) {
                        "than the possible ", kMostBytes, " bytes; check that file on its host"));
     }
     total += file.bytes();
+    SLUICE_RETURN_IF_ERROR(CheckGroups(files[i]));
   }
   return total;
 }
@@ -111,19 +130,60 @@ void AddTask(DataTask task, uint32_t owner, TaskCut* cut) {
   cut->owners.push_back(owner);
 }
 
+void AddPiece(const IndexedFile& indexed, uint64_t begin, uint64_t end, TaskCut* cut) {
+  DataTask task;
+  task.set_path(indexed.file.path());
+  task.set_begin(begin);
+  task.set_end(end);
+  AddTask(std::move(task), indexed.rank, cut);
+}
+
+bool HasRows(const IndexedFile& indexed) { return indexed.file.group_rows_size() > 0; }
+
+// Row groups, small neighbours together.
+void CutInGroups(const IndexedFile& indexed, TaskCut* cut) {
+  const DataFile& file = indexed.file;
+  uint64_t begin = 0, end = 0, bytes = 0;
+  for (int g = 0; g < file.group_rows_size(); ++g) {
+    if (begin < end && bytes + file.group_bytes(g) > cut->task_bytes) {
+      AddPiece(indexed, begin, end, cut);
+      begin = end;
+      bytes = 0;
+    }
+    end += file.group_rows(g);
+    bytes += file.group_bytes(g);
+  }
+  if (begin < end) AddPiece(indexed, begin, end, cut);
+}
+
 void CutInPieces(const std::vector<IndexedFile>& files, TaskCut* cut) {
   for (const IndexedFile& indexed : files) {
+    if (HasRows(indexed)) {
+      CutInGroups(indexed, cut);
+      continue;
+    }
     const uint64_t bytes = indexed.file.bytes();
     for (uint64_t begin = 0; begin < bytes;) {
       const uint64_t end = bytes - begin <= cut->task_bytes ? bytes : begin + cut->task_bytes;
-      DataTask task;
-      task.set_path(indexed.file.path());
-      task.set_begin(begin);
-      task.set_end(end);
-      AddTask(std::move(task), indexed.rank, cut);
+      AddPiece(indexed, begin, end, cut);
       begin = end;
     }
   }
+}
+
+// The end of the file's positions.
+uint64_t EndOf(const IndexedFile& indexed) {
+  if (!HasRows(indexed)) return indexed.file.bytes();
+  uint64_t rows = 0;
+  for (const uint64_t group : indexed.file.group_rows()) rows += group;
+  return rows;
+}
+
+// Positions in a part.
+uint64_t PartOf(const IndexedFile& indexed, uint64_t end, uint64_t part_bytes) {
+  if (!HasRows(indexed) || indexed.file.bytes() == 0) return part_bytes;
+  const auto rows = static_cast<unsigned __int128>(part_bytes) * end / indexed.file.bytes();
+  return static_cast<uint64_t>(std::max<unsigned __int128>(rows, 1));
 }
 
 // Deals the files that `takes` chooses to tasks of their own. `files` are all of them, since parts
@@ -147,10 +207,11 @@ void Deal(const std::vector<IndexedFile>& files, const Takes& takes, uint64_t mo
   uint64_t dealt = 0;
   for (uint32_t f = 0; f < files.size(); ++f) {
     if (!takes(files[f])) continue;
-    const uint64_t size = files[f].file.bytes();
+    const uint64_t size = EndOf(files[f]);
+    const uint64_t part = PartOf(files[f], size, cut->part_bytes);
     const bool whole = files[f].compressed && size <= cut->task_bytes / kWholeFiles;
     for (uint64_t begin = 0; begin < size; ++dealt) {
-      const uint64_t end = whole ? size : std::min(size, begin + cut->part_bytes);
+      const uint64_t end = whole ? size : begin + std::min(size - begin, part);
       // Each round begins with another task. Otherwise data that repeats every n parts, such as a
       // file for each hour, would give every task one hour of all days.
       const uint64_t first = CombineHash(kDeal, dealt / n) % n;

@@ -6,9 +6,12 @@
 // task of large data would be many short reads, or, from compressed files, many passes over all of
 // the text. Tasks of less than two parts are also consecutive pieces.
 //
-// Invariants: the tasks cover each byte of each file exactly once. The same files, task_bytes and
-// part_bytes give the same tasks, whatever worker_num (PER_RANK_FILES: with the same worker_num).
-// The parts of a task ascend, and those of one file stand together.
+// Of files of rows the positions are rows: a part has so many rows as have about part_bytes, and a
+// consecutive piece is a row group, or small neighbours of up to task_bytes.
+//
+// Invariants: the tasks cover each byte (or row) of each file exactly once. The same files,
+// task_bytes and part_bytes give the same tasks, whatever worker_num (PER_RANK_FILES: with the same
+// worker_num). The parts of a task ascend, and those of one file stand together.
 //
 // Memory: about 200 bytes and the file's path, or 20 bytes a part, for each task.
 //

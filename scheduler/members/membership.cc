@@ -147,6 +147,7 @@ void Membership::Report(const PollRequest& request, absl::Time now, Member* memb
   member->progress = request.progress();
   member->progress.clear_losses();  // kept in StepReports
   member->memory_bytes = request.memory_bytes();
+  member->cpu_seconds = request.cpu_seconds();
   member->streams = request.streams();
 }
 

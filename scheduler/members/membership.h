@@ -47,6 +47,7 @@ struct Member {
   std::map<std::string, HostedJob> hosted;
   WorkerProgress progress;  // job_id empty: it runs nothing
   uint64_t memory_bytes = 0;
+  double cpu_seconds = 0;
   StreamCounts streams;   // pserver
   bool draining = false;  // pserver: it gets no shards any more
 

@@ -8,6 +8,8 @@
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/config/output_folder.h"
+#include "common/config/own_data.h"
 #include "common/saved_model/checkpoint.h"
 #include "scheduler/job/resume_point.h"
 #include "scheduler/recovery/member_loss.h"
@@ -119,6 +121,12 @@ JobCheckpoints::Options CheckpointLifecycle::OptionsOf(const Job& job) {
   options.without_shards = WithoutShards(job);
   options.instance = job.spec().instance();
   options.mode = ModeOf(job.config().strategy());
+  // The state of a source, if it has one.
+  options.ranks_write = options.mode == Mode::kAsync && ProgramGivesData(job.config());
+  if (job.config().has_export_()) {
+    options.exports = job.config().export_();
+    options.export_root = ExportRoot(job.config());
+  }
   return options;
 }
 
@@ -188,6 +196,7 @@ void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
   order->set_over(job.checkpoints()->over());
   order->set_now(job.checkpoints()->ordered().number);
   order->set_step(job.checkpoints()->ordered().step);
+  order->set_export_since(job.checkpoints()->ordered().export_since);
   if (job.ranks.removal())
     order->mutable_commits()->Assign(job.ranks.removal()->commits.begin(),
                                      job.ranks.removal()->commits.end());
@@ -202,14 +211,15 @@ void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment)
   WorkerCheckpoint* const wanted = assignment->mutable_checkpoint();
   wanted->set_number(asked.number);
   wanted->set_every_steps(asked.every_steps);
+  wanted->set_after(job.checkpoints()->over() + 1);
   wanted->set_at_step(asked.at_step);
   wanted->set_by_order(asked.by_order);
   // Tables that the ranks keep are equal on all of them, so one rank writes them.
   wanted->set_writes_tables(asked.by_order &&
                             (asked.only.has_value() || assignment->rank() == FirstServed(job)));
-  if (!asked.park) return;
-  wanted->set_park(true);
+  wanted->set_park(asked.park);
   wanted->set_released(asked.released);
+  if (!asked.ranks_write) return;
   wanted->set_directory(CheckpointFolder(CheckpointRoot(job.config()), asked.step));
   wanted->set_save_id(CheckpointSaveId(job.spec().instance(), asked.number));
 }
@@ -452,7 +462,9 @@ absl::StatusOr<CheckpointState> CheckpointLifecycle::StateOf(const Job& job, abs
 void CheckpointLifecycle::WriteManifest(const Job& job, Manifest manifest, absl::Time cut_at) {
   manifest.set_job_id(job.id());
   *manifest.mutable_tables() = job.spec().tables();
-  const uint64_t number = job.checkpoints()->over() + 1;
+  // What the tables have begun with is not theirs any more.
+  for (TableConfig& table : *manifest.mutable_tables()) table.clear_start();
+  const uint64_t number = job.checkpoints()->open_number();
   OutputAction action =
       CheckpointActionOf(job, OutputAction::kCheckpoint, job.spec().instance(), number, cut_at);
   action.manifest = std::move(manifest);
@@ -466,6 +478,10 @@ void CheckpointLifecycle::DiscardFiles(const Job& job, const JobCheckpoints::Dis
   OutputAction action =
       CheckpointActionOf(job, OutputAction::kDiscard, discard.instance, discard.number, now);
   action.manifest.set_global_step(discard.step);
+  if (discard.is_export) {
+    action.manifest.mutable_export_()->set_instance(discard.instance);
+    action.manifest.mutable_export_()->set_to(discard.number);
+  }
   action.why = discard.why;
   parts_.effects->Write(std::move(action));
 }

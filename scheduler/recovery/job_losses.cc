@@ -26,6 +26,8 @@ absl::Status JobLosses::Lose(Job* job, const Member& member, absl::Time now) {
           0) {
     return absl::OkStatus();
   }
+  // One that has left in order is no loss, as long as it has no rank.
+  if (ReservedForAttempt(*job, member) && member.left) return absl::OkStatus();
   if (RankSlot* const slot = job->ranks.SlotOf(member.id)) parts_.attempts->Release(job, slot);
   LossDecision decision = DecideMemberLoss(*job, member, now, FreeWorkers(job) > 0);
   // The other members may not know of it.
@@ -40,14 +42,16 @@ absl::Status JobLosses::Lose(Job* job, const Member& member, absl::Time now) {
 
 void JobLosses::Count(Job* job, const Member& lost, const LossDecision& decision, absl::Time now) {
   if (!job->over()) {
-    job->recovery.CountLoss(lost, now);
-    // At the moment of the loss, so that the curve shows it there and not at the end of the epoch.
-    parts_.effects->WriteRecoveryPoints(*job, now);
-    // The next scheduler cannot learn it from a job that lacks a member.
+    // Before the loss, whose event names the step. The next scheduler cannot learn it from a job
+    // that lacks a member.
     if (job->run()) {
       const JobStatus status = MakeJobStatus(*job, *parts_.members);
       job->recovery.NoteReached(status.global_step(), status.examples());
     }
+    // A worker that dies each time that it is started must not make the job wait for ever.
+    job->recovery.CountLoss(lost, now, /*waits_anew=*/!ReservedForAttempt(*job, lost));
+    // At the moment of the loss, so that the curve shows it there and not at the end of the epoch.
+    parts_.effects->WriteRecoveryPoints(*job, now);
   }
   // Gives reserved workers back, which may be needed now.
   if (decision.kind != LossDecision::kGoesOn) {

@@ -52,6 +52,10 @@ bool TakenForVacantRank(const Job& job, const Member& worker) {
   return rank && job.ranks.is_vacant(*rank);
 }
 
+bool ReservedForAttempt(const Job& job, const Member& worker) {
+  return job.awaits_members() && worker.self.role() == ROLE_WORKER && !job.ranks.RankOf(worker.id);
+}
+
 LossDecision DecideMemberLoss(const Job& job, const Member& lost, absl::Time now, bool spare) {
   LossDecision decision;
   // Once all phases are done, the model is saved and only the last reports are missing.
@@ -64,6 +68,9 @@ LossDecision DecideMemberLoss(const Job& job, const Member& lost, absl::Time now
     decision.kind = LossDecision::kRollback;
     if (lost.self.role() == ROLE_PSERVER) {
       if (CanTakeOverShards(job) && !lost.draining) decision.kind = LossDecision::kTakeOver;
+    } else if (ReservedForAttempt(job, lost)) {
+      // The job waits on, for another one.
+      decision.kind = LossDecision::kRollback;
     } else if (counts && ShrinksOnLoss(job) && !lost.left && !spare) {
       decision.kind = LossDecision::kShrink;
     } else if (!job.awaits_members() && (job.pservers.vacant().empty() || !counts) &&

@@ -64,7 +64,11 @@ bool OthersHoldTables(const Job& job, const Member& lost);
 // nothing with it.
 bool TakenForVacantRank(const Job& job, const Member& worker);
 
-// REQUIRES: the job is served by `lost`, which is not alive. The loss is not counted yet.
+// True when a job that waits for members has only reserved the worker, which has no rank yet.
+bool ReservedForAttempt(const Job& job, const Member& worker);
+
+// REQUIRES: the job is served by `lost`, or has reserved it, and it is not alive. The loss is not
+// counted yet.
 // `spare`: a worker is free that can take a rank at once.
 LossDecision DecideMemberLoss(const Job& job, const Member& lost, absl::Time now,
                               bool spare = false);

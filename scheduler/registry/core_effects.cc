@@ -11,6 +11,9 @@ OutputAction ActionOf(const Job& job, OutputAction::Kind kind, absl::Time time) 
   action.time = time;
   action.config = job.config();
   action.resumes = !job.submission().resumed_from.empty();
+  action.takes_over = action.resumes || job.submission().resume || job.config().overwrite();
+  if (kind == OutputAction::kStarted || kind == OutputAction::kEnded)
+    action.instances = job.attempt.instances();
   return action;
 }
 

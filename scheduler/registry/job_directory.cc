@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/job_config.h"
+#include "common/config/output_folder.h"
 #include "scheduler/registry/job_status.h"
 
 namespace sluice {
@@ -61,6 +62,14 @@ std::vector<Job*> JobDirectory::ServedBy(const Member& member) const {
   return jobs;
 }
 
+std::vector<Job*> JobDirectory::NeedingMember(const Member& member) const {
+  std::vector<Job*> jobs = ServedBy(member);
+  Job* const job =
+      member.self.role() != ROLE_WORKER || member.job_id.empty() ? nullptr : Find(member.job_id);
+  if (jobs.empty() && job != nullptr && job->awaits_members()) jobs.push_back(job);
+  return jobs;
+}
+
 absl::Status JobDirectory::CheckOutputs(const JobConfig& config) const {
   for (const auto& job : jobs_) {
     // An ended job still writes until its state equals its outcome.
@@ -80,6 +89,12 @@ absl::Status JobDirectory::CheckOutputs(const JobConfig& config) const {
       return absl::AlreadyExistsError(
           absl::StrCat("job ", job->id(), ", which has not ended, has its checkpoints in the same ",
                        "folder ", CheckpointRoot(config), "; give another checkpoint.dir"));
+    }
+    if (config.has_export_() && job->config().has_export_() &&
+        ExportRoot(job->config()) == ExportRoot(config)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("job ", job->id(), ", which has not ended, has its exports in the same ",
+                       "folder ", ExportRoot(config), "; give another export.dir"));
     }
   }
   return absl::OkStatus();

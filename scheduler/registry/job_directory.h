@@ -43,6 +43,8 @@ class JobDirectory {
   const std::vector<Job*>& active() const { return active_; }
   // The jobs that the member serves and that are not settled.
   std::vector<Job*> ServedBy(const Member& member) const;
+  // The same, and the job that waits for members and has reserved the worker, which has no rank yet.
+  std::vector<Job*> NeedingMember(const Member& member) const;
   // ALREADY_EXISTS names a job that has not ended and writes to the same trace file or folder.
   absl::Status CheckOutputs(const JobConfig& config) const;
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/mode.h"
 #include "common/config/own_data.h"
+#include "common/daemon/table_rows.h"
 
 namespace sluice {
 namespace {
@@ -81,6 +82,26 @@ Staleness SumStaleness(const Job& job, const Membership& members) {
     sum.set_max(std::max(sum.max(), one.max()));
   }
   return sum;
+}
+
+// The job's sparse tables, each as the sum of the reports of its pservers.
+google::protobuf::RepeatedPtrField<TableStatus> SumTables(const Job& job,
+                                                          const Membership& members) {
+  google::protobuf::RepeatedPtrField<TableStatus> sums;
+  for (const TableConfig& table : job.spec().tables())
+    if (table.kind() == TableConfig::SPARSE) sums.Add()->set_name(table.name());
+  for (const uint64_t id : job.pservers.members()) {
+    const Member* member = members.ById(id);
+    const HostedJob* hosted = member == nullptr ? nullptr : HostedOf(job, *member);
+    if (hosted == nullptr) continue;
+    for (const TableStatus& table : hosted->tables()) {
+      const auto sum = std::find_if(sums.begin(), sums.end(), [&](const TableStatus& one) {
+        return one.name() == table.name();
+      });
+      if (sum != sums.end()) AddShards(table, &*sum);
+    }
+  }
+  return sums;
 }
 
 // Names the ranks that have not ended the phase while others wait for them.
@@ -307,7 +328,12 @@ JobStatus MakeJobStatus(const Job& job, const Membership& members,
     AddNewestEpochs(job.attempt.before()->epochs_log(), seen_epochs, &status);
   }
   *status.mutable_recovery() = job.recovery.counts();
-  if (job.checkpoints()) *status.mutable_checkpoint() = job.checkpoints()->status();
+  status.mutable_recovery()->clear_events();  // watchers get the status many times
+  if (job.checkpoints()) {
+    *status.mutable_checkpoint() = job.checkpoints()->status();
+    if (auto exports = job.checkpoints()->export_status())
+      *status.mutable_export_() = *std::move(exports);
+  }
   *status.mutable_warnings() = WarningsOf(job);
   *status.mutable_route() = job.spec().route();
   status.set_waiting_for(WaitingFor(job, members));
@@ -353,10 +379,10 @@ uint64_t ExamplesSince(const Job& job, const WorkerProgress* reported, uint64_t 
   const uint64_t known = reported == nullptr ? first : std::max(reported->step(), first);
   if (newest <= known) return 0;
   // The batches of a program may have any size.
-  const double of_step = reported != nullptr && known > first
-                             ? static_cast<double>(reported->examples()) /
-                                   static_cast<double>(known - first)
-                             : usual;
+  const double of_step =
+      reported != nullptr && known > first
+          ? static_cast<double>(reported->examples()) / static_cast<double>(known - first)
+          : usual;
   return static_cast<uint64_t>(std::llround(of_step * static_cast<double>(newest - known)));
 }
 
@@ -406,6 +432,7 @@ JobResult MakeJobResult(const Job& job, const Membership& members) {
     result = job.run()->ResultWithEpochs();
     if (job.course.outcome() != JOB_DONE) AddUnfinishedEpoch(job, members, &result);
     *result.mutable_staleness() = SumStaleness(job, members);
+    *result.mutable_tables() = SumTables(job, members);
   } else {
     // A job that never ran has a result as well, with all figures at 0.
     result = job.attempt.before() ? *job.attempt.before() : JobResults(job.config(), 0).result();
@@ -453,6 +480,7 @@ MemberStatus MakeMemberStatus(const Member& member, absl::Time now) {
   status.set_job_rank(member.progress.rank());
   status.set_doing(member.alive ? member.progress.doing() : member.why_gone);
   status.set_memory_bytes(member.memory_bytes);
+  status.set_cpu_seconds(member.cpu_seconds);
   status.set_draining(member.draining);
   if (member.self.role() == ROLE_PSERVER) *status.mutable_streams() = member.streams;
   for (const auto& [job_id, hosted] : member.hosted) *status.add_hosted() = hosted;

@@ -46,42 +46,34 @@ struct JobMetrics::Families : SeriesGroup {
     if (checkpoint.step() > 0 || checkpoint.age_s() > 0) age.Set(labels, checkpoint.age_s());
     if (checkpoint.step() > 0) seconds.Set(labels, checkpoint.seconds());
   }
+  void SetExports(const prometheus::Labels& labels, const ExportStatus& exported) {
+    exports_made.Set(labels, static_cast<double>(exported.made()));
+    exports_failed.Set(labels, static_cast<double>(exported.failed()));
+    export_age.Set(labels, exported.age_s());
+    if (exported.made() > 0) export_seconds.Set(labels, exported.seconds());
+  }
 
-  GaugeSeries& epoch = Gauge("sluice_scheduler_job_epoch", "Epoch of the job, from 1; 0: none yet");
-  CounterSeries& steps = Counter("sluice_scheduler_job_steps_total",
-                                 "Steps of the job; async and Geo: of all workers together");
-  CounterSeries& examples =
-      Counter("sluice_scheduler_job_examples_total", "Examples trained, over all epochs");
-  GaugeSeries& rate = Gauge("sluice_scheduler_job_examples_per_second",
-                            "Sum of the workers' training speeds; 0 outside of training");
-  GaugeSeries& loss = Gauge("sluice_scheduler_job_loss",
-                            "Mean loss of the workers over their last log_every steps");
-  GaugeSeries& auc = Gauge("sluice_scheduler_job_auc", "AUC of the newest evaluation");
-  GaugeSeries& log_loss =
-      Gauge("sluice_scheduler_job_log_loss", "Log loss of the newest evaluation");
-  CounterSeries& made =
-      Counter("sluice_scheduler_checkpoints_made_total", "Complete checkpoints of the job");
-  CounterSeries& failed = Counter("sluice_scheduler_checkpoints_failed_total",
-                                  "Checkpoints of the job that were given up");
-  GaugeSeries& age = Gauge("sluice_scheduler_checkpoint_age_seconds",
-                           "Age of the newest complete checkpoint; until there is one, time since "
-                           "the job began to run");
-  GaugeSeries& seconds = Gauge("sluice_scheduler_checkpoint_seconds",
-                               "Time that the newest complete checkpoint took to write");
-  CounterSeries& worker_losses =
-      Counter("sluice_scheduler_recovery_worker_losses_total", "Workers that the job has lost");
-  CounterSeries& pserver_losses =
-      Counter("sluice_scheduler_recovery_pserver_losses_total", "Pservers that the job has lost");
-  CounterSeries& rollbacks =
-      Counter("sluice_scheduler_recovery_rollbacks_total",
-              "Times that the whole job went back to a checkpoint, or to its beginning");
-  CounterSeries& steps_rolled_back = Counter("sluice_scheduler_recovery_steps_rolled_back_total",
-                                             "Steps that rollbacks have undone");
-  CounterSeries& replayed = Counter("sluice_scheduler_recovery_examples_replayed_total",
-                                    "Examples that losses made the job train again");
-  CounterSeries& updates_lost =
-      Counter("sluice_scheduler_recovery_updates_lost_total",
-              "Updates that shards of lost pservers lack, in the model of the present attempt");
+  GaugeSeries& epoch = Gauge("sluice_scheduler_job_epoch");
+  CounterSeries& steps = Counter("sluice_scheduler_job_steps_total");
+  CounterSeries& examples = Counter("sluice_scheduler_job_examples_total");
+  GaugeSeries& rate = Gauge("sluice_scheduler_job_examples_per_second");
+  GaugeSeries& loss = Gauge("sluice_scheduler_job_loss");
+  GaugeSeries& auc = Gauge("sluice_scheduler_job_auc");
+  GaugeSeries& log_loss = Gauge("sluice_scheduler_job_log_loss");
+  CounterSeries& made = Counter("sluice_scheduler_checkpoints_made_total");
+  CounterSeries& failed = Counter("sluice_scheduler_checkpoints_failed_total");
+  GaugeSeries& age = Gauge("sluice_scheduler_checkpoint_age_seconds");
+  GaugeSeries& seconds = Gauge("sluice_scheduler_checkpoint_seconds");
+  CounterSeries& exports_made = Counter("sluice_scheduler_exports_made_total");
+  CounterSeries& exports_failed = Counter("sluice_scheduler_exports_failed_total");
+  GaugeSeries& export_age = Gauge("sluice_scheduler_export_age_seconds");
+  GaugeSeries& export_seconds = Gauge("sluice_scheduler_export_seconds");
+  CounterSeries& worker_losses = Counter("sluice_scheduler_recovery_worker_losses_total");
+  CounterSeries& pserver_losses = Counter("sluice_scheduler_recovery_pserver_losses_total");
+  CounterSeries& rollbacks = Counter("sluice_scheduler_recovery_rollbacks_total");
+  CounterSeries& steps_rolled_back = Counter("sluice_scheduler_recovery_steps_rolled_back_total");
+  CounterSeries& replayed = Counter("sluice_scheduler_recovery_examples_replayed_total");
+  CounterSeries& updates_lost = Counter("sluice_scheduler_recovery_updates_lost_total");
 };
 
 JobMetrics::JobMetrics(prometheus::Registry* registry)
@@ -99,6 +91,7 @@ void JobMetrics::Update(const ClusterStatus& status) {
     families_->SetProgress(labels, job);
     families_->SetRecovery(labels, job.recovery());
     if (job.has_checkpoint()) families_->SetCheckpoints(labels, job.checkpoint());
+    if (job.has_export_()) families_->SetExports(labels, job.export_());
   }
   families_->RemoveOthers();
 }

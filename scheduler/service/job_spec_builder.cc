@@ -10,7 +10,6 @@
 #include "common/table/table_layout.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
-#include "model/model_match.h"
 #include "model/model_spec.h"
 #include "model/without_pservers.h"
 
@@ -37,6 +36,12 @@ absl::Status CheckShards(const JobDraft& draft) {
 
 }  // namespace
 
+void JobDraft::TakeStart(StartCheck start) {
+  warnings.insert(warnings.end(), start.warnings.begin(), start.warnings.end());
+  notes = std::move(start.notes);
+  if (!start.tables.empty()) tables = std::move(start.tables);
+}
+
 absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, uint32_t pserver_num, Env* env) {
   JobDraft draft;
   // In this order: a model is made only of an effective config, and the initial model is compared
@@ -51,14 +56,11 @@ absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, uint32_t pser
                           ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
   SLUICE_RETURN_IF_ERROR(CheckShards(draft));
-  const auto warn = [&draft](std::vector<std::string> warnings) {
-    for (std::string& warning : warnings) draft.warnings.push_back(std::move(warning));
-  };
-  SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> of_model,
+  SLUICE_ASSIGN_OR_RETURN(StartCheck of_model,
                           CheckInitialModel(draft.config, BuiltInSpecs(), env));
-  warn(std::move(of_model));
+  draft.TakeStart(std::move(of_model));
   SLUICE_ASSIGN_OR_RETURN(std::vector<std::string> named, WarnOfFilesNamedAgain(draft.config, env));
-  warn(std::move(named));
+  draft.warnings.insert(draft.warnings.end(), named.begin(), named.end());
   return draft;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/env.h"
+#include "model/model_match.h"
 #include "proto/scheduler.pb.h"
 
 namespace sluice {
@@ -18,7 +19,11 @@ namespace sluice {
 struct JobDraft {
   JobConfig config;                   // effective
   std::vector<TableConfig> tables;    // of the model, shard counts not yet resolved
-  std::vector<std::string> warnings;  // see CheckInitialModel
+  std::vector<std::string> warnings;  // see StartCheck
+  std::vector<std::string> notes;     // see StartCheck
+
+  // Takes what a model or checkpoint gives to the job. Call it for one of them.
+  void TakeStart(StartCheck start);
 };
 
 // Reads the manifest and job of initial_model if this host has them; initial_checkpoint is for

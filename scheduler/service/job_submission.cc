@@ -5,15 +5,28 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_config.h"
+#include "common/config/output_folder.h"
+#include "common/saved_model/export_chain.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
+#include "model/model_spec.h"
 #include "model/resume_match.h"
 #include "scheduler/files/starting_point.h"
 
 namespace sluice {
+namespace {
+
+// Whatever names a store has, ids stay short.
+constexpr uint64_t kMostNumber = uint64_t{1} << 53;
+
+}  // namespace
 
 absl::StatusOr<SubmitJobReply> JobSubmission::Submit(const SubmitJobRequest& request,
                                                      const std::string& request_id) {
@@ -55,6 +68,9 @@ absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobReque
     config->set_initial_checkpoint(job.resume->initial_checkpoint);
     SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(job.resume->dir, options_.env));
     KeepUnknownValues(saved, config);
+    // It continues with its own tables, whatever they started from.
+    for (TableConfig& table : job.draft.tables) table.clear_start();
+    SLUICE_RETURN_IF_ERROR(FixShards(&job.resume->manifest, &job.draft.tables));
   } else {
     // First: what a running job has written there is no run to be continued or overwritten.
     if (!config->output_dir().empty()) {
@@ -66,7 +82,17 @@ absl::StatusOr<JobSubmission::Checked> JobSubmission::Check(const SubmitJobReque
     if (CanCheckpoint(*config) && !config->overwrite()) {
       SLUICE_RETURN_IF_ERROR(CheckNoUnfinishedRun(CheckpointRoot(*config), *config, options_.env));
     }
-    SLUICE_RETURN_IF_ERROR(FindInitialCheckpoint(options_.env, config, &job.draft.warnings));
+    SLUICE_ASSIGN_OR_RETURN(StartCheck start, FindInitialCheckpoint(options_.env, config));
+    job.draft.TakeStart(std::move(start));
+    std::optional<Manifest> from;
+    if (!config->initial_checkpoint().empty()) {
+      SLUICE_ASSIGN_OR_RETURN(from, ReadManifest(config->initial_checkpoint(), options_.env));
+    }
+    SLUICE_RETURN_IF_ERROR(FixShards(from.has_value() ? &*from : nullptr, &job.draft.tables));
+  }
+  if (config->has_export_() && !config->overwrite()) {
+    SLUICE_RETURN_IF_ERROR(
+        CheckOwnExports(ExportRoot(*config), config->output_dir(), options_.env));
   }
   return job;
 }
@@ -76,6 +102,7 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
                                                          const std::string& request_id) {
   const JobConfig& config = job.draft.config;
   const std::string from = job.resume == nullptr ? "" : job.resume->dir;
+  const std::vector<std::string>& notes = job.draft.notes;
   uint64_t number = 1;
   options_.loop->Look(
       [&](SchedulerCore& core, absl::Time) { number = core.operators().next_number(); });
@@ -89,13 +116,14 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
   const absl::StatusOr<std::string> job_id = KeepAndAdd(&job, number, request, request_id);
   if (!job_id.ok()) {
     // The folder is empty, and a refused job should leave nothing behind.
-    if (reserved) options_.env->RemoveDir(dir).IgnoreError();
+    if (reserved) GiveBack(dir);
     return job_id;
   }
   // The job runs whether or not its number can be remembered.
   if (const absl::Status kept = numbers_.Took(config.name(), number); !kept.ok())
     options_.log(absl::StrCat("the number of job ", *job_id, " is not kept: ", kept.message()));
   options_.log(absl::StrCat("job ", *job_id, ": effective configuration: ", dir, "/job.textproto"));
+  for (const std::string& note : notes) options_.log(absl::StrCat("job ", *job_id, ": ", note));
   if (!from.empty()) {
     options_.log(absl::StrCat("job ", *job_id, ": continues from ", from));
   } else if (!config.initial_checkpoint().empty()) {
@@ -107,6 +135,7 @@ absl::StatusOr<std::string> JobSubmission::AddWithFolder(Checked job,
 absl::StatusOr<uint64_t> JobSubmission::ReserveFolder(const std::string& name,
                                                       uint64_t number) const {
   const std::string& parent = options_.default_output;
+  if (!options_.env->PlaceOf(parent).rename) return ReserveOnStore(name, number);
   absl::Status made = options_.env->MakeDirs(parent);
   while (made.ok()) {
     // Making the folder is the reservation: of two schedulers with one output folder only one gets
@@ -122,6 +151,42 @@ absl::StatusOr<uint64_t> JobSubmission::ReserveFolder(const std::string& name,
                                    made.message(), "; give a writable --output_dir"));
 }
 
+absl::StatusOr<uint64_t> JobSubmission::ReserveOnStore(const std::string& name,
+                                                       uint64_t number) const {
+  const std::string prefix = absl::StrCat(name, "-");
+  const auto names = options_.env->List(options_.default_output);
+  if (!names.ok() && !absl::IsNotFound(names.status())) return names.status();
+  for (size_t i = 0; names.ok() && i < names->size(); ++i) {
+    absl::string_view rest = (*names)[i];
+    uint64_t taken = 0;
+    if (absl::ConsumePrefix(&rest, prefix) && absl::SimpleAtoi(rest, &taken) && taken >= number &&
+        taken < kMostNumber)
+      number = taken + 1;
+  }
+  while (true) {
+    const std::string dir = absl::StrCat(options_.default_output, "/", prefix, number);
+    // The id makes it another text than that of a scheduler that does the same.
+    const absl::Status made =
+        options_.env
+            ->Publish(absl::StrCat(dir, "/", kReservation),
+                      absl::StrCat("# Sluice: this folder belongs to job ", prefix, number,
+                                   "\nreservation: ", RandomId(), "\n"),
+                      std::nullopt)
+            .status();
+    if (made.ok()) return number;
+    if (!absl::IsAlreadyExists(made)) return made;
+    ++number;
+  }
+}
+
+void JobSubmission::GiveBack(const std::string& dir) const {
+  if (options_.env->PlaceOf(dir).rename) {
+    options_.env->RemoveDir(dir).IgnoreError();
+  } else {
+    options_.env->RemoveFile(absl::StrCat(dir, "/", kReservation)).IgnoreError();
+  }
+}
+
 absl::StatusOr<std::string> JobSubmission::KeepAndAdd(Checked* checked, uint64_t number,
                                                       const SubmitJobRequest& request,
                                                       const std::string& request_id) {
@@ -132,7 +197,7 @@ absl::StatusOr<std::string> JobSubmission::KeepAndAdd(Checked* checked, uint64_t
     job = core.operators().PrepareJob(draft.config, draft.tables, options_.default_output, number,
                                       draft.warnings, std::move(checked->resume));
     if (!job.ok()) return;
-    (*job)->SetRequest(request_id, request.allow_older());
+    (*job)->SetRequest(request_id, request.allow_older(), request.resume());
     records = core.operators().RecordsOf(**job);
   });
   SLUICE_RETURN_IF_ERROR(job.status());

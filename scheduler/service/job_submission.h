@@ -25,12 +25,15 @@ namespace sluice {
 
 class JobSubmission {
  public:
+  // The object in a folder of a store that reserves it for a job.
+  static constexpr char kReservation[] = "RESERVED";
+
   struct Options {
     SchedulerLoop* loop = nullptr;  // outlives the object, as clock and env do
     Clock* clock = nullptr;
     Env* env = nullptr;
     uint32_t pserver_num = 1;    // of the cluster
-    std::string default_output;  // parent of the output folders of jobs that name none
+    std::string default_output;  // parent of the output folders of jobs that name none; or a store
     std::string numbers_file;    // of JobNumbers; empty: none
     Env* numbers_env = nullptr;  // for that file, which is not below the roots of jobs; null: env
     std::function<void(const std::string&)> log;
@@ -64,6 +67,11 @@ class JobSubmission {
   // Makes the folder `name`-N below default_output and returns N, the first number from `number` on
   // that is free. Safe against another scheduler that does the same at the same time.
   absl::StatusOr<uint64_t> ReserveFolder(const std::string& name, uint64_t number) const;
+  // The same on a store, which has no folders: N is above the numbers of all folders that are
+  // there, and kReservation in it says that it is taken.
+  absl::StatusOr<uint64_t> ReserveOnStore(const std::string& name, uint64_t number) const;
+  // Gives the folder back, in which no job has written.
+  void GiveBack(const std::string& dir) const;
   // Keeps the job's record, and then queues the job. Moves checked->resume.
   absl::StatusOr<std::string> KeepAndAdd(Checked* checked, uint64_t number,
                                          const SubmitJobRequest& request,

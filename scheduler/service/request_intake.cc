@@ -126,10 +126,15 @@ absl::Status RequestIntake::MemberEnded(const MemberEndedRequest& request) {
   SLUICE_ASSIGN_OR_RETURN(const auto taken, TakeIn(request));
   const std::string who =
       absl::StrCat(RoleName(taken->role()), " ", taken->rank(), " (pid ", taken->pid(), ")");
-  bool ended = false;
+  bool ended = false, known = false;
   loop_->Run([&](SchedulerCore& core, absl::Time now) {
     ended = core.members().MemberEnded(*taken, now);
+    known = core.members().Knows(*taken);
   });
+  if (!known) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(who, " has not registered since this scheduler was started"));
+  }
   if (!ended) return absl::NotFoundError(absl::StrCat(who, " is no living member"));
   caller_log_.Say(absl::StrCat(who, ": ", taken->reason()));
   return absl::OkStatus();

@@ -27,8 +27,8 @@ std::string LineOf(const OutputAction& action) {
                         action.config.output_dir());
   }
   if (action.kind == OutputAction::kDiscard && !action.why.empty()) {
-    return absl::StrCat("checkpoint ", action.number, " of step ", action.manifest.global_step(),
-                        " is given up: ", action.why);
+    return absl::StrCat(action.manifest.has_export_() ? "export " : "checkpoint ", action.number,
+                        " of step ", action.manifest.global_step(), " is given up: ", action.why);
   }
   if (action.kind != OutputAction::kEnded) return "";
   const JobResult& result = action.result;
@@ -79,8 +79,12 @@ JobOutput::Options SchedulerLoop::OutputOptions() {
   JobOutput::Options output;
   output.env = options_.env;
   output.host = options_.host;
+  output.staging = options_.staging;
   output.on_begun = [this](const std::string& job_id) {
     Run([&](SchedulerCore& core, absl::Time now) { core.OutputBegun(job_id, now); });
+  };
+  output.on_curves = [this](const std::string& job_id, const ThinCurves& earlier) {
+    if (options_.curves != nullptr) options_.curves->Continue(job_id, earlier);
   };
   output.on_failed = [this](const std::string& job_id, absl::Status status) {
     options_.job_log(job_id, std::string(status.message()));
@@ -245,7 +249,12 @@ std::vector<SchedulerLoop::Answer> SchedulerLoop::Settle(absl::Time now, bool al
     answers.push_back([this, job_id, line] { options_.job_log(job_id, line); });
   };
   for (const JobLine& line : core_.TakeLines()) log(line.job_id, line.text);
-  for (const OutputAction& action : actions) log(action.job_id, LineOf(action));
+  for (const OutputAction& action : actions) {
+    log(action.job_id, LineOf(action));
+    if (options_.curves == nullptr) continue;
+    if (action.kind == OutputAction::kScalars) options_.curves->Add(action.job_id, action.scalars);
+    if (action.kind == OutputAction::kEnded) options_.curves->End(action.job_id);
+  }
   // Called under the lock, so that outputs are written in the order of the decisions.
   std::vector<MetaStore::Write> records = TakeRecords();
   if (keeper_ == nullptr) {
@@ -344,6 +353,7 @@ ClusterStatus SchedulerLoop::GetStatus() {
     *status.mutable_scheduler() = self_;
   }
   status.mutable_scheduler()->set_memory_bytes(ResidentBytes());
+  status.mutable_scheduler()->set_cpu_seconds(CpuSeconds());
   const absl::Status trouble = keeper_ == nullptr ? absl::OkStatus() : keeper_->trouble();
   if (trouble.ok()) return status;
   MemberStatus* const self = status.add_members();

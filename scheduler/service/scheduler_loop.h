@@ -13,7 +13,7 @@
 //
 // Thread safety: safe.
 //
-// Lock order: mutex_, then the locks of StateKeeper and JobOutput.
+// Lock order: mutex_, then the locks of StateKeeper, JobOutput and JobCurves.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@
 #include "common/base/mutex.h"
 #include "scheduler/core/scheduler_core.h"
 #include "scheduler/files/job_output.h"
+#include "scheduler/service/job_curves.h"
 #include "scheduler/service/state_keeper.h"
 #include "scheduler/service/waiting_calls.h"
 
@@ -42,6 +43,7 @@ class SchedulerLoop {
     Clock* clock = nullptr;  // outlives the loop
     Env* env = nullptr;      // outlives the loop
     std::string host;
+    std::string staging;  // JobOutput::Options::staging
     // The processes of silent members in this process space are checked, so that a member whose
     // process has ended is lost before its lease runs out. Empty: no checks.
     std::string process_space;
@@ -60,6 +62,8 @@ class SchedulerLoop {
     // this one must end without a shutdown of the cluster. It answers no more calls that change a
     // job. May be null.
     std::function<void(const absl::Status&)> on_superseded;
+    // Gets the points of the jobs' curves, too. May be null; outlives the loop.
+    JobCurves* curves = nullptr;
     // Called once after a shutdown, on a thread of the loop, when SchedulerCore::CanEnd.
     std::function<void()> on_end;
   };

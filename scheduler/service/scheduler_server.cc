@@ -11,6 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/admin/metric_series.h"
+#include "common/admin/place_metrics.h"
+#include "common/base/local_path.h"
 #include "common/base/message_text.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
@@ -18,6 +22,7 @@
 #include "common/daemon/control_plane.h"
 #include "common/daemon/endpoint_list.h"
 #include "common/daemon/process_info.h"
+#include "common/daemon/table_rows.h"
 #include "common/meta_store/open_meta_store.h"
 #include "common/security/connection_listener.h"
 #include "common/security/job_passes.h"
@@ -50,6 +55,16 @@ absl::Status CheckCanListen(const std::string& bind) {
   if (status.ok()) return status;
   return absl::UnavailableError(absl::StrCat(
       status.message(), "; give another --bind or --admin_bind (port 0 picks a free one)"));
+}
+
+// The parent of the output folders of jobs that name none. Hosts that write to a store need not
+// share a file system.
+std::string DefaultOutput(const SecurityConfig& security) {
+  for (const std::string& root : security.output_root()) {
+    if (HasScheme(root)) return std::string(absl::StripSuffix(root, "/"));
+  }
+  std::error_code error;
+  return (std::filesystem::current_path(error) / "output").string();
 }
 
 SchedulerCore::Options CoreOptions(const SchedulerServer::Options& options) {
@@ -114,15 +129,14 @@ std::string DetailsOf(const ClusterStatus& status, const JobStatus& job) {
     for (const HostedJob& hosted : member.hosted()) {
       if (hosted.job_id() != job.job_id()) continue;
       for (const TableStatus& t : hosted.tables()) {
-        TableStatus& sum = tables[t.name()];
-        sum.set_shards(sum.shards() + t.shards());
-        sum.set_rows(sum.rows() + t.rows());
-        sum.set_bytes(sum.bytes() + t.bytes());
+        AddShards(t, &tables[t.name()]);
       }
     }
   }
-  for (const auto& [name, t] : tables)
+  for (const auto& [name, t] : tables) {
     line("table ", name, ": ", t.shards(), " shards, ", t.rows(), " rows, ", t.bytes(), " bytes");
+    if (const std::string rows = DescribeRows(t); !rows.empty()) line("table ", name, ": ", rows);
+  }
   for (const std::string& warning : job.warnings()) line("warning: ", warning);
   return text;
 }
@@ -176,17 +190,18 @@ void SchedulerServer::StartLoop(SchedulerLoop::Options loop) {
   intake.env = loop.env = confined_ != nullptr ? confined_.get() : options_.env;
   intake.log = loop.log = options_.log;
   intake.pserver_num = loop.core.pserver_num;
-  std::error_code error;
-  intake.default_output = (std::filesystem::current_path(error) / "output").string();
+  intake.default_output = DefaultOutput(options_.identity.cluster.security());
   intake.numbers_file = absl::StrCat(options_.identity.log_dir, "/job_numbers");
   intake.numbers_env = options_.env;
   loop.host = HostName();
+  loop.staging = absl::StrCat(options_.identity.log_dir, "/output");
   loop.process_space = ProcessSpace();
   loop.process_has_ended = &ProcessHasEnded;
   loop.job_log = [this](const std::string& job_id, const std::string& line) {
     options_.log(absl::StrCat("job ", job_id, ": ", line));
   };
   loop.on_end = options_.on_end;
+  loop.curves = &curves_;
   loop_ = std::make_unique<SchedulerLoop>(std::move(loop));
   intake.loop = loop_.get();
   intake_ = std::make_unique<RequestIntake>(intake);
@@ -322,15 +337,10 @@ absl::StatusOr<StoredJobs> SchedulerServer::ReadStore() {
 
 absl::Status SchedulerServer::StartAdmin() {
   auto registry = std::make_shared<prometheus::Registry>();
-  auto& members = prometheus::BuildGauge()
-                      .Name("sluice_scheduler_members")
-                      .Help("Living members by role")
-                      .Register(*registry);
-  auto& jobs = prometheus::BuildGauge()
-                   .Name("sluice_scheduler_jobs")
-                   .Help("Remembered jobs by state")
-                   .Register(*registry);
+  auto& members = GaugeFamily("sluice_scheduler_members", registry.get());
+  auto& jobs = GaugeFamily("sluice_scheduler_jobs", registry.get());
   const auto of_jobs = std::make_shared<JobMetrics>(registry.get());
+  const auto of_places = std::make_shared<PlaceMetrics>(registry.get(), "sluice_scheduler");
   AdminServer::Options admin;
   admin.bind = options_.identity.admin_bind;
   admin.tls = options_.identity.tls;
@@ -344,7 +354,18 @@ absl::Status SchedulerServer::StartAdmin() {
   admin.ready = [this] { return NotReady(); };
   admin.status_text = [this] { return StatusText(); };
   admin.status = [this] { return std::make_unique<ClusterStatus>(ShownStatus()); };
-  admin.refresh_metrics = [this, &members, &jobs, of_jobs] {
+  Dashboard::Options dashboard;
+  dashboard.status = [this] { return ShownStatus(); };
+  dashboard.curves = &curves_;
+  dashboard.env = options_.env;
+  dashboard.clock = options_.clock;
+  dashboard.log_dir = options_.identity.log_dir;
+  dashboard.host = HostName();
+  dashboard.version = SluiceVersion();
+  dashboard_ = std::make_unique<Dashboard>(std::move(dashboard));
+  admin.page = [this](const AdminServer::PageQuery& query) { return dashboard_->Answer(query); };
+  admin.refresh_metrics = [this, &members, &jobs, of_jobs, of_places] {
+    of_places->Set(options_.places);
     const ClusterStatus status = GetStatus();
     of_jobs->Update(status);
     std::map<std::string, double> by_role = {{"pserver", 0}, {"worker", 0}};

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,9 @@
 #include "common/base/mutex.h"
 #include "common/daemon/identity.h"
 #include "common/meta_store/meta_store.h"
+#include "common/places/place_use.h"
+#include "scheduler/service/dashboard.h"
+#include "scheduler/service/job_curves.h"
 #include "scheduler/service/request_intake.h"
 #include "scheduler/service/scheduler_loop.h"
 #include "scheduler/service/scheduler_service.h"
@@ -39,9 +43,11 @@ class SchedulerServer {
     Identity identity;
     // Pservers; absent: as many as the cluster file lists, and without a file 1.
     std::optional<uint32_t> server_num;
-    uint32_t worker_num = 0;       // 0: as in the cluster file
-    Clock* clock = nullptr;        // required; outlives the server
-    Env* env = nullptr;            // required; for the files of jobs; outlives the server
+    uint32_t worker_num = 0;  // 0: as in the cluster file
+    Clock* clock = nullptr;   // required; outlives the server
+    Env* env = nullptr;       // required; for the files of jobs; outlives the server
+    // What was asked of places that are not this machine, by their names; outlives the server.
+    std::map<std::string, const PlaceUse*> places;
     std::function<void(const std::string&)> log;
     AuditLog* audit = nullptr;  // may be null; outlives the server
     // For tests: wraps the state store as soon as it is open. May be null.
@@ -85,6 +91,7 @@ class SchedulerServer {
   std::unique_ptr<Env> confined_;     // for the paths of jobs; null: options_.env
   std::unique_ptr<MetaStore> store_;  // null: the state is kept nowhere
   uint64_t term_ = 0;
+  JobCurves curves_;  // outlives the loop, which fills it
   std::unique_ptr<SchedulerLoop> loop_;
   std::unique_ptr<RequestIntake> intake_;
   // The loop for the admin server, which is started earlier; null until there is one. Release and
@@ -92,6 +99,7 @@ class SchedulerServer {
   std::atomic<SchedulerLoop*> serving_{nullptr};
   Mutex mutex_;
   std::string waits_for_ ABSL_GUARDED_BY(mutex_) = "waits for the state store";
+  std::unique_ptr<Dashboard> dashboard_;  // outlives admin_, which asks it
   std::unique_ptr<AdminServer> admin_;
   std::unique_ptr<WaitingListener> waiting_;  // until listener_ listens; null: nobody is answered
   std::unique_ptr<SchedulerListener> listener_;

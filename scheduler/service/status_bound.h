@@ -9,10 +9,11 @@
 
 namespace sluice {
 
-// Leaves out what operators miss least, until the status has at most `max_bytes`: configurations
-// and routes of jobs; the ends of texts that are longer than a sentence; workers' reports of jobs;
-// tables of pservers; members that are gone; at last the oldest jobs, and members. Says so in the
-// `doing` of a line of the scheduler.
+// Leaves out what operators miss least, until the status has at most `max_bytes`: single shards,
+// whose tables have the sums; configurations and routes of jobs; the ends of texts that are longer
+// than a sentence; workers' reports of jobs; tables of pservers; members that are gone; at last the
+// oldest jobs, and members. Says so in the `doing` of a line of the scheduler, unless only single
+// shards are missing.
 void BoundStatus(size_t max_bytes, ClusterStatus* status);
 
 }  // namespace sluice

@@ -1,0 +1,119 @@
+#include "scheduler/job/export_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kMostFailures = 2;
+
+CheckpointConfig RulesOf(const ExportConfig& config) {
+  CheckpointConfig rules;
+  rules.set_every_s(config.every_s());
+  rules.set_every_steps(config.every_steps());
+  return rules;
+}
+
+}  // namespace
+
+ExportPlan::ExportPlan(ExportConfig config, std::string root, uint64_t first_step, absl::Time now)
+    : config_(std::move(config)),
+      root_(std::move(root)),
+      pace_(RulesOf(config_), first_step, now),
+      newest_cut_at_(now) {
+  status_.set_new_base("the first export of this run of the job");
+}
+
+void ExportPlan::EndChain(const std::string& why) {
+  if (since_ == 0) return;  // the next one is a base already
+  since_ = 0;
+  status_.set_new_base(why);
+  warning_ = absl::StrCat("the next export is a new base: ", why);
+}
+
+absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t instance, uint64_t to,
+                              ExportFacts* facts) const {
+  facts->set_instance(instance);
+  facts->set_to(to);
+  size_t bases = 0, made = 0;
+  uint64_t most_since = 0, least_step = UINT64_MAX;
+  for (const HostedCut& part : parts) {
+    if (part.state() == HostedCut::STATE_UNSPECIFIED) continue;  // a pserver without shards
+    ++made;
+    bases += part.since() == 0;
+    most_since = std::max<uint64_t>(most_since, part.since());
+    least_step = std::min<uint64_t>(least_step, part.schedule_step());
+    facts->set_rows(facts->rows() + part.rows());
+    facts->set_gone(facts->gone() + part.gone());
+  }
+  facts->set_schedule_step(made == 0 ? 0 : least_step);
+  if (bases == made) return absl::OkStatus();  // whole, even if a delta would have done
+  // A part of a base does not name what has gone.
+  if (bases > 0 || since_ == 0 || most_since > since_) {
+    return absl::UnavailableError(
+        "some pservers had not heard yet whether it is a base or a delta; it is tried again");
+  }
+  facts->set_from(at_);
+  return absl::OkStatus();
+}
+
+void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, absl::Time begun_at,
+                           absl::Time now) {
+  const ExportFacts& facts = manifest.export_();
+  const bool base = facts.from() == 0;
+  at_ = facts.to();
+  // Still 0 if nothing has been trained: the next one is a base, too.
+  since_ = facts.schedule_step();
+  failed_ = 0;
+  newest_cut_at_ = begun_at;
+  uint64_t bytes = 0;
+  for (const SavedFile& file : manifest.files()) bytes += file.bytes();
+  status_.set_dir(dir);
+  status_.set_step(manifest.global_step());
+  status_.set_base(base);
+  status_.set_rows(facts.rows());
+  status_.set_gone(facts.gone());
+  status_.set_bytes(bytes);
+  status_.set_seconds(absl::ToDoubleSeconds(now - begun_at));
+  status_.set_made(status_.made() + 1);
+  status_.set_bases(status_.bases() + base);
+  status_.clear_last_error();
+  pace_.BeginInterval(now);
+  if (base) {
+    base_rows_ = facts.rows();
+    gone_ = deltas_ = 0;
+    return;
+  }
+  gone_ += facts.gone();
+  ++deltas_;
+  if (gone_ > base_rows_) {
+    EndChain(absl::StrCat("the deltas name ", gone_, " keys as gone, and the base has ", base_rows_,
+                          " rows"));
+  } else if (deltas_ >= kMostDeltas) {
+    since_ = 0;  // nobody needs to be warned of it
+    status_.set_new_base(absl::StrCat("the chain has ", deltas_, " deltas"));
+  }
+}
+
+void ExportPlan::Failed(const std::string& error, uint64_t step, bool counts) {
+  if (!counts) return;
+  status_.set_failed(status_.failed() + 1);
+  const std::string said = absl::StrCat("the export of step ", step, " failed: ", error);
+  if (status_.last_error().empty()) warning_ = absl::StrCat(said, "; the job continues");
+  status_.set_last_error(said);
+  if (++failed_ >= kMostFailures)
+    EndChain(absl::StrCat(failed_, " exports in a row have failed, the last one because: ", error));
+}
+
+ExportStatus ExportPlan::status(absl::Time now) const {
+  ExportStatus status = status_;
+  status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now - newest_cut_at_)));
+  return status;
+}
+
+std::string ExportPlan::TakeWarning() { return std::exchange(warning_, ""); }
+
+}  // namespace sluice
