@@ -26,6 +26,7 @@ class TrainingEnd {
   }
   // Training ends early. To be looked at by waits.
   const std::atomic<bool>& known() const { return known_; }
+  uint64_t last_step() const { return last_step_; }
   // Sync: no step follows the first `steps` ones. Async, where the last step is 0: no other step
   // follows.
   bool Ends(uint64_t steps) const { return known_ && steps >= last_step_; }

@@ -79,6 +79,8 @@ uint64_t WorkerCuts::ForCommit(uint64_t step) {
   // Each number is handed out once, so that only one commit names it. By order no step is committed
   // for it: the parts are those of the step that all ranks have kept.
   if (wanted_.number() <= named_.number || wanted_.by_order()) return 0;
+  // The scheduler has not heard of what was named last, and may mean this in its place.
+  if (wanted_.after() > 0 && named_.number >= wanted_.after()) return 0;
   if (wanted_.every_steps() > 0 && step % wanted_.every_steps() != 0) return 0;
   named_ = {wanted_.number(), step};
   return named_.number;

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "model/data/line_format.h"
+#include "model/data/row_groups.h"
 #include "model/data/text_reader.h"
 
 namespace sluice {
@@ -178,11 +180,38 @@ void NoteRemoteData(const JobContext& context, const std::vector<LaneFile>& file
       " bytes), but for files whose counts data.cache_dir holds"));
 }
 
-absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexReport* report) {
+bool ReadsRows(const JobContext& context) { return FormatOf(context.config().data()).rows; }
+
+// All pieces of formats of rows, which the ends of the files tell; with PER_RANK_FILES, of this
+// rank's files. The units depend on all files, so each rank looks at all of them.
+absl::StatusOr<std::vector<CountedPiece>> PiecesOfRows(const JobContext& context,
+                                                       const std::vector<std::string>& paths) {
+  std::vector<FileOfRows> files;
+  for (uint32_t i = 0; i < paths.size(); ++i) {
+    if (context.reads_own_files() && !Mine(context, i)) continue;
+    if (*context.cancelled) return absl::CancelledError("the job was cancelled");
+    SLUICE_ASSIGN_OR_RETURN(std::vector<RowGroup> groups, context.data->RowGroups(paths[i]));
+    files.push_back({i, std::move(groups)});
+  }
+  return CutRows(files, context.config().data().shuffle_lanes());
+}
+
+absl::StatusOr<std::vector<CountedPiece>> PiecesOfText(const JobContext& context,
+                                                       PieceTable* table) {
   SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
   NoteRemoteData(context, files);
-  SLUICE_ASSIGN_OR_RETURN(std::vector<CountedPiece> counted,
-                          CountShare(context, files, &table->piece_bytes));
+  return CountShare(context, files, &table->piece_bytes);
+}
+
+absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexReport* report) {
+  const bool rows = ReadsRows(context);
+  SLUICE_ASSIGN_OR_RETURN(
+      std::vector<CountedPiece> counted,
+      rows ? PiecesOfRows(context, table->files) : PiecesOfText(context, table));
+  if (rows && !context.reads_own_files()) {
+    const auto others = [&](const CountedPiece& piece) { return !Mine(context, piece.file); };
+    counted.erase(std::remove_if(counted.begin(), counted.end(), others), counted.end());
+  }
   uint64_t lines = 0;
   for (const CountedPiece& piece : counted) lines += piece.lines;
   report->set_examples(lines);
@@ -196,6 +225,7 @@ absl::Status IndexLanes(const JobContext& context, PieceTable* table, IndexRepor
     pieces->add_begin(piece.begin);
     pieces->add_end(piece.end);
     pieces->add_examples(piece.lines);
+    if (rows) pieces->add_goes_on(piece.goes_on);
   }
   return absl::OkStatus();
 }
@@ -208,6 +238,18 @@ absl::Status IndexTrainingData(const JobContext& context, PieceTable* table, Ind
   if (context.mode == Mode::kSync) return IndexLanes(context, table, report);
   for (size_t i = 0; i < table->files.size(); ++i) {
     if (!Mine(context, i)) continue;
+    if (ReadsRows(context)) {
+      SLUICE_ASSIGN_OR_RETURN(const std::vector<RowGroup> groups,
+                              context.data->RowGroups(table->files[i]));
+      DataFile* const file = report->add_files();
+      file->set_path(table->files[i]);
+      file->set_bytes(SumOf(groups).bytes);
+      for (const RowGroup& group : groups) {
+        file->add_group_rows(group.rows);
+        file->add_group_bytes(group.bytes);
+      }
+      continue;
+    }
     SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context.data->TextBytes(table->files[i]));
     DataFile* const file = report->add_files();
     file->set_path(table->files[i]);
@@ -222,7 +264,7 @@ absl::Status ListTrainingData(const JobContext& context, PieceTable* table) {
     return IndexTrainingData(context, table, &ignored);
   }
   table->files = context.files->train();
-  if (context.mode != Mode::kSync) return absl::OkStatus();
+  if (context.mode != Mode::kSync || ReadsRows(context)) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<LaneFile> files, OpenFiles(context, table->files));
   table->piece_bytes = PieceBytes(context, files);
   return absl::OkStatus();
@@ -230,7 +272,9 @@ absl::Status ListTrainingData(const JobContext& context, PieceTable* table) {
 
 absl::Status UsePieces(const DataPieces& pieces, PieceTable* table) {
   const int n = pieces.file_size();
-  if (pieces.begin_size() != n || pieces.end_size() != n || pieces.examples_size() != n)
+  const int goes_on = pieces.goes_on_size();
+  if (pieces.begin_size() != n || pieces.end_size() != n || pieces.examples_size() != n ||
+      (goes_on != 0 && goes_on != n))
     return absl::InvalidArgumentError(
         "the scheduler sent a piece table whose columns differ in length");
   table->pieces.clear();
@@ -242,7 +286,8 @@ absl::Status UsePieces(const DataPieces& pieces, PieceTable* table) {
                        pieces.examples(i), " lines, but this worker sees ", table->files.size(),
                        " files; data.train_files must match the same files on every host"));
     }
-    table->pieces.push_back({pieces.file(i), pieces.begin(i), pieces.end(i), pieces.examples(i)});
+    table->pieces.push_back({pieces.file(i), pieces.begin(i), pieces.end(i), pieces.examples(i),
+                             goes_on != 0 && pieces.goes_on(i)});
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,8 @@
 //
 // Async and Geo: finds the text sizes of this rank's share of the files. Sync: counts the lines of
 // its share of the pieces without parsing them, or takes the counts from their cache files. The
-// ranks share the pieces of plain files evenly; one rank counts all of a compressed file.
+// ranks share the pieces of plain files evenly; one rank counts all of a compressed file. Files of
+// rows tell their numbers of rows; every rank looks at all of them, since the cut depends on all.
 //
 // Thread safety: one thread.
 #pragma once

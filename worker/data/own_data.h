@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/batch_source.h"
+#include "worker/data/source_states.h"
 
 namespace sluice {
 
@@ -27,6 +28,8 @@ class OwnData {
                                                              const std::atomic<bool>* stopped) = 0;
   // This rank's batches of an evaluation.
   virtual absl::StatusOr<std::unique_ptr<BatchSource>> Evaluate(const JobContext& context) = 0;
+  // The states that the source keeps; null: none.
+  virtual SourceStates* states() { return nullptr; }
 };
 
 }  // namespace sluice

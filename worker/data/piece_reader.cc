@@ -23,7 +23,7 @@ absl::StatusOr<Examples> PieceReader::ReadPiece(const CountedPiece& piece, BadLi
   // batches of this rank against those of the others.
   if (examples.view.n + bad->count != piece.lines) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the data file ", path, " has changed since the job began: from text byte ",
+        absl::StrCat("the data file ", path, " has changed since the job began: from position ",
                      piece.begin, " it has ", examples.view.n + bad->count, " lines instead of ",
                      piece.lines, "; start the job again"));
   }

@@ -120,11 +120,15 @@ absl::Status CollectiveDenseTables::Exchange(uint64_t step, const StepBuffers* g
   // gradients of all ranks.
   while (step_.closed() == step && !has_means()) {
     SendRest(step, gradients, weight);
-    const absl::Status reduced = step_.exchange().Wait();
+    const absl::Status reduced =
+        group_.RunFor(step + 1, [this] { return step_.exchange().Wait(); });
     if (reduced.ok()) {
       step_.SetMeansOf(step);
     } else {
-      SLUICE_RETURN_IF_ERROR(Recover(reduced));
+      const absl::Status met = Recover(reduced, step + 1);
+      // Not another try: leaving a new group would end the meeting of ranks that are still in it.
+      if (group_.NeverCloses(step + 1)) return reduced;
+      SLUICE_RETURN_IF_ERROR(met);
       step_.exchange().Clear();
     }
   }
@@ -146,13 +150,13 @@ absl::Status CollectiveDenseTables::Attend() {
 
 absl::Status CollectiveDenseTables::Meet(uint64_t committed) {
   recovery_.set_committed(committed);
-  return group_.joined() ? Attend() : Recover(absl::OkStatus());
+  return group_.joined() ? Attend() : Recover(absl::OkStatus(), /*step=*/0);
 }
 
-absl::Status CollectiveDenseTables::Recover(const absl::Status& why) {
+absl::Status CollectiveDenseTables::Recover(const absl::Status& why, uint64_t step) {
   leaving_.store(false, std::memory_order_relaxed);
   return group_.Await(
-      why,
+      why, step,
       [this](Collective& collective, uint64_t closed) {
         return recovery_.Agree(collective, closed);
       },

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/base/env.h"
 #include "common/collective/collective.h"
 #include "worker/dense/dense_recovery.h"
@@ -97,8 +98,13 @@ class CollectiveDenseTables : public DenseTables, private RankMeetings {
   const std::atomic<bool>& asked() const override { return group_.asked(); }
   absl::Status Attend() override;
   absl::Status Meet(uint64_t committed) override;
-  absl::Status Recover(const absl::Status& why) override;
+  absl::Status Recover(const absl::Status& why, uint64_t step) override;
   absl::Status GiveUp(const absl::Status& why) override;
+  void EndAfter(uint64_t steps) override { group_.EndAfter(steps); }
+  bool NeverCloses(uint64_t step) const override { return group_.NeverCloses(step); }
+  absl::Status RunFor(uint64_t step, absl::FunctionRef<absl::Status()> operation) override {
+    return group_.RunFor(step, operation);
+  }
   uint64_t closed() const override { return step_.closed(); }
   bool has_means() const override { return step_.has_means(); }
   ClosedStep* newest() override { return recovery_.newest(); }

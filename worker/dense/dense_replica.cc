@@ -12,6 +12,7 @@
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file_reader.h"
 #include "common/saved_model/shard_image.h"
+#include "common/saved_model/start_map.h"
 #include "common/table/not_finite.h"
 
 namespace sluice {
@@ -152,7 +153,8 @@ absl::Status DenseReplica::Load(const Source& source, Env* env) {
   std::vector<TableConfig> configs;
   for (const auto& table : tables_) configs.push_back(table->config());
   SLUICE_RETURN_IF_ERROR(source.new_job ? CheckStart(source.directory, manifest, configs, nullptr)
-                                        : CheckTables(source.directory, manifest, configs));
+                         : source.state ? CheckTables(source.directory, manifest, configs)
+                                        : CheckValues(source.directory, manifest, configs));
   if (source.state && !source.new_job)
     SLUICE_RETURN_IF_ERROR(CheckRules(source.directory, manifest, configs));
   if (source.state && !manifest.has_checkpoint()) {
@@ -174,20 +176,27 @@ absl::Status DenseReplica::Load(const Source& source, Env* env) {
 
 absl::Status DenseReplica::LoadTable(const Source& source, const Manifest& manifest, size_t i,
                                      Env* env) {
-  const TableLayout& table = *tables_[i];
-  const auto saved = std::find_if(manifest.tables().begin(), manifest.tables().end(),
-                                  [&](const TableConfig& t) { return t.name() == table.name(); });
-  if (saved == manifest.tables().end()) return absl::OkStatus();  // CheckStart allows it
+  TableConfig table = tables_[i]->config();
+  // A job that continues has its own tables, whatever it once started from.
+  if (source.state && !source.new_job) table.clear_start();
+  const TableConfig* const saved = StartOf(manifest, table);
+  if (saved == nullptr) return absl::OkStatus();  // a new job may have tables of its own
+  SavedTable from = {saved, tables_[i], nullptr};
+  if (table.has_start()) {
+    SLUICE_ASSIGN_OR_RETURN(from.start, StartMap::Create(*saved, table));
+    from.layout = from.start->saved_layout();
+  }
   SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(source.directory, manifest, *saved));
   // Checked before any file is read, so that missing files are reported as such.
-  if (files.size() != table.num_files()) {
-    return absl::DataLossError(absl::StrCat(source.directory, ": table '", table.name(), "' has ",
-                                            files.size(), " files, but its ", table.num_files(),
+  const uint32_t blocks = from.layout->num_files();
+  if (files.size() != blocks) {
+    return absl::DataLossError(absl::StrCat(source.directory, ": table '", saved->name(), "' has ",
+                                            files.size(), " files, but its ", blocks,
                                             " blocks need one each; use another copy"));
   }
   ShardFacts facts;
   for (uint32_t block = 0; block < files.size(); ++block)
-    SLUICE_RETURN_IF_ERROR(LoadFile(source, *saved, *files[block], block, i, env, &facts));
+    SLUICE_RETURN_IF_ERROR(LoadFile(source, from, *files[block], block, i, env, &facts));
   if (!source.state) return absl::OkStatus();
   TableCopy& copy = copies_[i];
   copy.count = facts.count();
@@ -202,13 +211,13 @@ absl::Status DenseReplica::LoadTable(const Source& source, const Manifest& manif
   return absl::OkStatus();
 }
 
-absl::Status DenseReplica::LoadFile(const Source& source, const TableConfig& saved,
+absl::Status DenseReplica::LoadFile(const Source& source, const SavedTable& from,
                                     const SavedFile& file, uint32_t block, size_t i, Env* env,
                                     ShardFacts* facts) {
-  const TableLayout& table = *tables_[i];
+  const TableLayout& table = *from.layout;
   TableCopy& copy = copies_[i];
   SLUICE_ASSIGN_OR_RETURN(const auto reader,
-                          ShardFileReader::Open(env, source.directory, saved, file));
+                          ShardFileReader::Open(env, source.directory, *from.config, file));
   const ShardFileHeader& header = reader->header();
   const uint64_t first = block * table.block_elements(), elements = table.ShardElements(block);
   if (header.first_element() != first || header.elements() != elements) {
@@ -250,11 +259,16 @@ absl::Status DenseReplica::LoadFile(const Source& source, const TableConfig& sav
       const uint64_t array = at / elements, element = at % elements;  // array 0: the values
       const size_t length = std::min<uint64_t>(n - done, elements - element);
       float* const to = array == 0 ? copy.values.data()
-                        : state    ? copy.state.data() + (array - 1) * table.elements()
+                        : state    ? copy.state.data() + (array - 1) * tables_[i]->elements()
                                    : nullptr;
-      if (to != nullptr) {
-        std::memcpy(to + first + element, bytes.data() + done * sizeof(float),
-                    length * sizeof(float));
+      const auto copy_run = [&](uint64_t offset, uint64_t to_element, uint64_t count) {
+        std::memcpy(to + to_element, bytes.data() + (done + offset) * sizeof(float),
+                    count * sizeof(float));
+      };
+      if (to != nullptr && from.start != nullptr) {
+        from.start->ForEachRun(first + element, length, copy_run);
+      } else if (to != nullptr) {
+        copy_run(0, first + element, length);
       }
       done += length;
       at += length;

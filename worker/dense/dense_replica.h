@@ -30,6 +30,8 @@
 
 namespace sluice {
 
+class StartMap;
+
 class DenseReplica {
  public:
   // Starts with initial values. `tables` are dense.
@@ -40,7 +42,8 @@ class DenseReplica {
     std::string directory;  // of a model or checkpoint
     bool state = false;     // a checkpoint: also optimizer state, counts and schedules
     // With `state`: a new job starts from the checkpoint, so its steps begin at 0, and tables that
-    // the checkpoint lacks, or has no state of, start afresh.
+    // the checkpoint lacks, or has no state of, start afresh. Tables follow their
+    // TableConfig.start, as they do without `state`.
     bool new_job = false;
     std::optional<uint64_t> step;  // with `state`: the step that the checkpoint is of
   };
@@ -92,8 +95,13 @@ class DenseReplica {
     uint64_t count = 0;          // updates
     uint64_t schedule_base = 0;  // schedule steps before global step 0
   };
+  struct SavedTable {
+    const TableConfig* config;                  // in the manifest
+    std::shared_ptr<const TableLayout> layout;  // of its files
+    std::shared_ptr<const StartMap> start;      // null: it has the form of the job's table
+  };
   absl::Status LoadTable(const Source& source, const Manifest& manifest, size_t i, Env* env);
-  absl::Status LoadFile(const Source& source, const TableConfig& saved, const SavedFile& file,
+  absl::Status LoadFile(const Source& source, const SavedTable& from, const SavedFile& file,
                         uint32_t block, size_t i, Env* env, ShardFacts* facts);
 
   const TableLayouts tables_;

@@ -55,7 +55,8 @@ class DenseTables {
   // Returns when the gradients of that step are where they must be before the rank may commit it.
   // Sends what has not left, again if need be, so the arguments are those of Send.
   // INVALID_ARGUMENT: a gradient is not finite. UNAVAILABLE, DEADLINE_EXCEEDED: another rank is
-  // lost or slow. CANCELLED.
+  // lost or slow, or has left because training has ended before this step. CANCELLED: likewise, or
+  // by Cancel.
   virtual absl::Status Exchange(uint64_t step, const StepBuffers* gradients, double weight) {
     (void)step, (void)gradients, (void)weight;
     return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "worker/dense/rank_group.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -60,6 +61,33 @@ void RankGroup::Cancel() {
   changed_.NotifyAll();
 }
 
+void RankGroup::EndAfter(uint64_t steps) {
+  MutexLock lock(&mutex_);
+  last_step_ = std::min(last_step_, steps);
+  if (runs_for_ > last_step_) collective_->Cancel();
+  // A rank may also wait for pservers to close the step.
+  asked_ = true;
+  changed_.NotifyAll();
+}
+
+bool RankGroup::NeverCloses(uint64_t step) const {
+  MutexLock lock(&mutex_);
+  return step > last_step_;
+}
+
+absl::Status RankGroup::RunFor(uint64_t step, absl::FunctionRef<absl::Status()> operation) {
+  {
+    MutexLock lock(&mutex_);
+    runs_for_ = step;
+    if (step > last_step_) collective_->Cancel();
+  }
+  const absl::Status done = operation();
+  MutexLock lock(&mutex_);
+  // Whatever follows, such as a meeting, is not about the step.
+  runs_for_ = 0;
+  return done;
+}
+
 std::string RankGroup::WaitingFor() const {
   {
     MutexLock lock(&mutex_);
@@ -98,7 +126,7 @@ absl::StatusOr<bool> RankGroup::Advance(Agree agree, Told told) {
   if (absl::IsAborted(joined) || !MayBeALoss(joined)) return joined;
   // Another rank may have been lost during the meeting: the ranks meet again in the next
   // generation.
-  SLUICE_RETURN_IF_ERROR(AwaitGeneration(cards.generation(), joined));
+  SLUICE_RETURN_IF_ERROR(AwaitGeneration(cards.generation(), joined, /*step=*/0));
   asked_ = true;
   return false;
 }
@@ -161,14 +189,14 @@ void RankGroup::GiveUp(const std::string& why) {
   Report([&why](RankGroupReport* report) { report->set_error(why); });
 }
 
-absl::Status RankGroup::Await(const absl::Status& why, Agree agree, Told told) {
+absl::Status RankGroup::Await(const absl::Status& why, uint64_t step, Agree agree, Told told) {
   const uint64_t ended = Joined();
   // Outside of a group, every operation fails in this way.
   const bool left = absl::IsFailedPrecondition(why) && Left();
   if (!why.ok() && !left) {
     if (!MayBeALoss(why)) return why;
     if (options_.log) options_.log(absl::StrCat("meets the other workers again: ", why.message()));
-    SLUICE_RETURN_IF_ERROR(AwaitGeneration(ended, why));
+    SLUICE_RETURN_IF_ERROR(AwaitGeneration(ended, why, step));
   }
   for (;;) {
     SLUICE_ASSIGN_OR_RETURN(const bool news, Advance(agree, told));
@@ -180,18 +208,24 @@ absl::Status RankGroup::Await(const absl::Status& why, Agree agree, Told told) {
   }
 }
 
-absl::Status RankGroup::AwaitGeneration(uint64_t generation, const absl::Status& why) {
+absl::Status RankGroup::AwaitGeneration(uint64_t generation, const absl::Status& why,
+                                        uint64_t step) {
   const absl::Time begin = options_.clock->Now();
   {
     MutexLock lock(&mutex_);
     waiting_ = true;
-    while (wanted_ <= generation && !cancelled_ &&
+    // With or after the last step, other ranks may have left the group because training has ended.
+    const auto ended = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return step > 0 && step >= last_step_;
+    };
+    while (wanted_ <= generation && !cancelled_ && !ended() &&
            options_.clock->Now() - begin < options_.patience) {
       changed_.WaitFor(&mutex_, kGroupLook);
     }
     waiting_ = false;
     if (cancelled_) return Cancelled();
     if (wanted_ > generation) return absl::OkStatus();
+    if (ended()) return why;
   }
   // A lost worker would have brought a new generation by now. So all workers live, and what failed
   // is the way between them.

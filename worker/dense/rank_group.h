@@ -11,6 +11,10 @@
 //
 // The first group of a job is formed in the same way. Another loss meanwhile leads back to 1.
 //
+// When training ends early (EndAfter), no step after the last one closes. A rank that waits in the
+// group for such a step leaves the group. Others may see that before they know of the end, so they
+// wait for the scheduler as after a loss. Another loss leads to the next group as before.
+//
 // If the scheduler knows of no loss in time, the group has failed for another reason, such as a
 // broken connection. The rank then gives up, and the job goes back to its newest checkpoint.
 //
@@ -62,6 +66,10 @@ class RankGroup {
   // Adds how far this rank is to a report.
   void AddTo(PollRequest* report) const;
   void Cancel();
+  // No step after the first `steps` ones closes. The least of several calls counts.
+  void EndAfter(uint64_t steps);
+  // Global step `step` (from 1) never closes.
+  bool NeverCloses(uint64_t step) const;
   // Names what a waiting call waits for; "": none waits.
   std::string WaitingFor() const;
 
@@ -76,8 +84,12 @@ class RankGroup {
   absl::Status Attend(Agree agree, Told told);
   // Waits for the next group, and joins it. Returns also when `told` is true. `why`: the error that
   // has ended the present group. When the scheduler knows of no loss in time, the rank gives up,
-  // and `why` is returned. OK: there is no group yet. CANCELLED.
-  absl::Status Await(const absl::Status& why, Agree agree, Told told);
+  // and `why` is returned. OK: there is no group yet. CANCELLED. Returns `why` soon as well when
+  // training ends with or before global step `step` (from 1), which the group was to close; 0: none.
+  absl::Status Await(const absl::Status& why, uint64_t step, Agree agree, Told told);
+  // Runs an operation of the group that global step `step` (from 1) needs in order to close. Leaves
+  // the group, so that the operation ends with an error, when the step never closes.
+  absl::Status RunFor(uint64_t step, absl::FunctionRef<absl::Status()> operation);
   // Tells the scheduler that the job cannot continue in place.
   void GiveUp(const std::string& why);
 
@@ -93,8 +105,9 @@ class RankGroup {
   absl::Status Join(const RankGroupCards& cards, Agree agree);
   void Report(absl::FunctionRef<void(RankGroupReport*)> change);
   // Waits until the scheduler has told a generation above `generation`. When it has not within the
-  // patience, gives up and returns `why`, the error that has ended the group. CANCELLED.
-  absl::Status AwaitGeneration(uint64_t generation, const absl::Status& why);
+  // patience, gives up and returns `why`, the error that has ended the group. `step`: as in Await.
+  // CANCELLED.
+  absl::Status AwaitGeneration(uint64_t generation, const absl::Status& why, uint64_t step);
   uint64_t Joined() const;
   // This rank has left its group, and waits for the next one.
   bool Left() const;
@@ -108,6 +121,8 @@ class RankGroup {
   CondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t last_step_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;  // of EndAfter
+  uint64_t runs_for_ ABSL_GUARDED_BY(mutex_) = 0;            // the step of RunFor; 0: none runs
   uint64_t wanted_ ABSL_GUARDED_BY(mutex_);
   uint64_t listened_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t joined_ ABSL_GUARDED_BY(mutex_) = 0;  // the newest group that this rank has been in

@@ -15,10 +15,7 @@
 #include "common/transport/retry.h"
 #include "model/model.h"
 #include "worker/context/job_context.h"
-#include "worker/data/data_index.h"
-#include "worker/data/lane_batches.h"
-#include "worker/data/own_batches.h"
-#include "worker/data/prefetcher.h"
+#include "worker/step/source_state_file.h"
 #include "worker/train/step_commit.h"
 
 namespace sluice {
@@ -92,9 +89,28 @@ JobRunner::JobRunner(Options options)
       stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
              options_.assignment.job().config().train().log_every(), options_.log, trace_.get()),
       cuts_(options_.assignment.job().job_id(), options_.assignment.rank(),
-            options_.assignment.incarnation(), options_.report_soon) {
+            options_.assignment.incarnation(), options_.report_soon),
+      end_(EndOptions()),
+      data_(&context_, options_.env, options_.host) {
   cuts_.SetWanted(options_.assignment.checkpoint());
   if (options_.assignment.has_early_end()) end_.Set(options_.assignment.early_end());
+}
+
+ProgramEnd::Options JobRunner::EndOptions() {
+  ProgramEnd::Options options;
+  options.job_id = job_id();
+  options.rank = rank();
+  options.incarnation = incarnation();
+  options.key = options_.key;
+  options.scheduler = options_.scheduler;
+  options.patience = options_.scheduler_patience;
+  options.clock = options_.clock;
+  options.cancelled = &cancelled_;
+  options.ends = [this](const EarlyEnd& end) {
+    MutexLock lock(&mutex_);
+    if (dense_.meetings != nullptr) dense_.meetings->EndAfter(end.last_step());
+  };
+  return options;
 }
 
 // The statistics outlive the network, so they must stop watching it first.
@@ -172,7 +188,7 @@ absl::Status JobRunner::Prepare() {
                                                    spec.worker_num(), " workers"));
   }
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, *options_.models));
-  SLUICE_RETURN_IF_ERROR(OpenData(config));
+  SLUICE_RETURN_IF_ERROR(data_.Open(config, model_->schema(), options_.own_data));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
                           NetOptionsOf(config, options_.device, options_.threads));
   SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
@@ -195,10 +211,7 @@ absl::Status JobRunner::Prepare() {
   context_.incarnation = options_.assignment.incarnation();
   context_.pass = options_.assignment.pass();
   context_.model = model_.get();
-  context_.data = data_.get();
-  if (ProgramGivesData(config)) {
-    context_.own_data = options_.own_data;
-  } else {
+  if (!ProgramGivesData(config)) {
     context_.cache =
         MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
   }
@@ -213,7 +226,7 @@ absl::Status JobRunner::Prepare() {
   context_.scheduler_silent = options_.scheduler_silent;
   context_.stats = &stats_;
   context_.cuts = &cuts_;
-  context_.end = &end_;
+  context_.end = &end_.end();
   context_.end_training = [this](uint64_t steps) { return EndTraining(steps); };
   context_.clock = options_.clock;
   context_.env = options_.env;
@@ -224,25 +237,16 @@ absl::Status JobRunner::Prepare() {
     client_ = std::move(created);
     dense_ = std::move(dense);
     cancelled_net_ = net_.get();
-    if (dense_.meetings != nullptr) dense_.meetings->Ask(generation_, cards_);
+    if (dense_.meetings != nullptr) {
+      dense_.meetings->Ask(generation_, cards_);
+      if (end_.end().known()) dense_.meetings->EndAfter(end_.end().last_step());
+    }
   }
   // Cancel may have come before there was a client that it could cancel.
   if (cancelled_) return absl::CancelledError("the job was cancelled");
   trainer_ = Trainer::Create(context_);
   evaluator_ = std::make_unique<Evaluator>(context_);
   return absl::OkStatus();
-}
-
-absl::Status JobRunner::OpenData(const JobConfig& config) {
-  if (!ProgramGivesData(config)) {
-    SLUICE_ASSIGN_OR_RETURN(data_,
-                            DataSource::Create(config.data(), model_->schema(), options_.env));
-    return absl::OkStatus();
-  }
-  if (options_.own_data != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "the program of this job gives the data, but this worker has no source; give "
-      "sluice.torch.worker(..., source=...) in every worker");
 }
 
 absl::StatusOr<JobDenseTables> JobRunner::MakeDense(TableLayouts layouts) const {
@@ -320,48 +324,12 @@ void JobRunner::AwaitNextAttempt(const absl::Status& error) {
     options_.clock->Sleep(kLook);
 }
 
-EndJobRequest JobRunner::EndRequest() const {
-  EndJobRequest request;
-  request.set_job_id(job_id());
-  const MemberKey key = options_.key();
-  request.set_member_id(key.id);
-  request.set_secret(key.secret);
-  request.set_rank(rank());
-  request.set_incarnation(incarnation());
-  return request;
-}
-
-absl::Status JobRunner::CancelJob() {
-  EndJobRequest request = EndRequest();
-  request.set_cancels(true);
-  return options_.scheduler->EndJob(request);
-}
-
 absl::Status JobRunner::EndTraining(uint64_t steps) {
   options_.log(
       absl::StrCat("the program has left its loop",
                    context_.mode == Mode::kSync ? absl::StrCat(" after step ", steps) : ""));
   stats_.SetDoing("ending the job");
-  SilenceTimer silence;
-  for (;;) {
-    if (cancelled_) return absl::CancelledError("the job was cancelled");
-    // Anew each time: the process may have registered again.
-    EndJobRequest request = EndRequest();
-    request.set_last_step(steps);
-    const absl::Status told = options_.scheduler->EndJob(request);
-    if (told.ok()) {
-      EarlyEnd end;
-      end.set_last_step(steps);
-      end_.Set(end);
-      return absl::OkStatus();
-    }
-    // NOT_FOUND: a scheduler that was started again does not know this process yet.
-    if ((!MayBeAnsweredLater(told) && !absl::IsNotFound(told)) ||
-        silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
-      return told;
-    }
-    options_.clock->Sleep(kRetryPause);
-  }
+  return end_.EndTraining(steps);
 }
 
 absl::Status JobRunner::RunPhases() {
@@ -369,7 +337,7 @@ absl::Status JobRunner::RunPhases() {
   if (options_.assignment.rejoins()) {
     // The phase of the job may be any, and each needs the data files. The others wait, so nothing
     // is read that the job knows already.
-    SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), SeeFiles());
+    SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), data_.SeeFiles());
   }
   Phase::Kind after = Phase::KIND_UNSPECIFIED;
   for (;;) {
@@ -448,7 +416,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
   switch (phase.kind()) {
     case Phase::INDEX: {
       stats_.SetDoing("reading the data");
-      SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), Index());
+      SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), data_.Index());
       break;
     }
     case Phase::TRAIN: {
@@ -474,40 +442,6 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
     default:
       return absl::InternalError(absl::StrCat("phase of unknown kind ", phase.kind()));
   }
-  return report;
-}
-
-absl::StatusOr<IndexReport> JobRunner::SeeFiles() {
-  IndexReport report;
-  SLUICE_ASSIGN_OR_RETURN(context_.files, DataFiles::See(context_.config(), options_.env));
-  if (data_ != nullptr) data_->Expect(context_.files);
-  context_.files->Report(&report);
-  report.set_host(options_.host);
-  return report;
-}
-
-absl::StatusOr<IndexReport> JobRunner::Index() {
-  SLUICE_ASSIGN_OR_RETURN(IndexReport report, SeeFiles());
-  if (context_.config().evaluate_only()) return report;
-  if (context_.own_data != nullptr) return IndexSource(std::move(report));
-  SLUICE_RETURN_IF_ERROR(IndexTrainingData(context_, &table_, &report));
-  indexed_ = true;
-  return report;
-}
-
-absl::StatusOr<IndexReport> JobRunner::IndexSource(IndexReport report) {
-  indexed_ = true;
-  // Otherwise each rank ends its epoch by itself, and nobody needs the number.
-  if (context_.mode != Mode::kSync) return report;
-  SLUICE_ASSIGN_OR_RETURN(uint64_t steps, context_.own_data->CountBatches(context_));
-  if (const uint64_t most = context_.own_data->epoch_steps(); most > 0) {
-    if (steps > most) {
-      options_.log(absl::StrCat("the source of this rank has ", steps, " batches in an epoch; ",
-                                steps - most, " are left out, since epoch_steps is ", most));
-    }
-    steps = most;
-  }
-  report.set_examples(steps);
   return report;
 }
 
@@ -559,11 +493,7 @@ absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
 absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
   Phase phase = issued;
   SLUICE_RETURN_IF_ERROR(ContinueWithRanks(&phase));
-  // Checks also the files that this rank does not read: all epochs must train on the same data.
-  SLUICE_RETURN_IF_ERROR(context_.files->CheckAllUnchanged(context_.files->train()));
-  if (!indexed_ && context_.own_data == nullptr)
-    SLUICE_RETURN_IF_ERROR(ListTrainingData(context_, &table_));
-  indexed_ = true;
+  SLUICE_RETURN_IF_ERROR(data_.Prepare());
   // Before Resume, which adds to what this clears.
   stats_.BeginEpoch(phase.epoch());
   if (phase.has_resume() || phase.skip_steps() > 0) SLUICE_RETURN_IF_ERROR(Resume(phase));
@@ -578,8 +508,9 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
                                             " steps are done"));
   }
   uint64_t dropped = 0;
-  SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync ? TrainSteps(plan, phase, &dropped)
-                                                      : TrainTasks(plan, &dropped));
+  SLUICE_RETURN_IF_ERROR(context_.mode == Mode::kSync
+                             ? data_.TrainSteps(plan, phase, trainer_.get(), &dropped)
+                             : data_.TrainTasks(plan, trainer_.get(), &dropped));
   SLUICE_RETURN_IF_ERROR(trainer_->EndEpoch(phase.epoch()));
   SLUICE_RETURN_IF_ERROR(net_->EndEpoch(phase.epoch(), [this] {
     stats_.SetDoing("waiting for the program at the end of the epoch");
@@ -597,7 +528,7 @@ absl::StatusOr<TrainReport> JobRunner::Train(const Phase& issued) {
 
 uint64_t JobRunner::StepsDone(const Phase& phase) {
   const uint64_t all = phase.global_steps();
-  return end_.known() ? std::min(stats_.EpochSteps(), all) : all;
+  return end_.end().known() ? std::min(stats_.EpochSteps(), all) : all;
 }
 
 absl::Status JobRunner::DescribeEnd(const Phase& phase, PhaseReport* report) {
@@ -630,58 +561,18 @@ absl::Status JobRunner::Resume(const Phase& phase) {
     restore.step = phase.first_step();
     SLUICE_RETURN_IF_ERROR(trainer_->Restore(restore));
   }
+  if (context_.mode != Mode::kGeo && state.has_file() && context_.own_data != nullptr &&
+      context_.own_data->states() != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(
+        SourceState kept,
+        ReadSourceState(options_.env, context_.spec->restore().directory(), state.file()));
+    context_.own_data->states()->Keep(std::move(kept));
+  }
   options_.log(sync ? absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ", done, " of ",
                                    phase.global_steps(), " steps")
                     : absl::StrCat("resumes epoch ", phase.epoch() + 1, " after ",
                                    state.train().examples(), " examples of this rank"));
   return state.net_state().empty() ? absl::OkStatus() : net_->RestoreState(state.net_state());
-}
-
-absl::Status JobRunner::TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped) {
-  // The table comes with the first TRAIN only; later epochs use the same one.
-  if (phase.has_pieces()) SLUICE_RETURN_IF_ERROR(UsePieces(phase.pieces(), &table_));
-  if (phase.skip_steps() > phase.global_steps()) {
-    return absl::InternalError(absl::StrCat("the scheduler asks to skip ", phase.skip_steps(),
-                                            " of ", phase.global_steps(), " steps of an epoch"));
-  }
-  const uint64_t steps = phase.global_steps(), done = phase.skip_steps();
-  std::unique_ptr<BatchSource> source;
-  if (context_.own_data != nullptr) {
-    source = std::make_unique<OwnSteps>(context_, phase.epoch(), steps, done);
-  } else {
-    source = std::make_unique<LaneBatches>(context_, table_, phase.epoch(), steps, done);
-  }
-  {
-    Prefetcher prefetcher(context_, source.get());
-    SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
-  }
-  *dropped = source->dropped();
-  return absl::OkStatus();
-}
-
-absl::Status JobRunner::TrainTasks(const EpochPlan& epoch, uint64_t* dropped) {
-  std::unique_ptr<TaskSource> source;
-  if (context_.own_data != nullptr) {
-    source = std::make_unique<OwnTasks>(context_, epoch.epoch, &task_pace_);
-  } else {
-    source = std::make_unique<TaskBatches>(context_, epoch.epoch, &task_pace_);
-  }
-  EpochPlan plan = epoch;
-  plan.task_trained = [&source](uint64_t task, uint64_t examples) {
-    source->TaskTrained(task, examples);
-  };
-  for (;;) {
-    {
-      Prefetcher prefetcher(context_, source.get());
-      SLUICE_RETURN_IF_ERROR(trainer_->Train(plan, prefetcher.queue()));
-    }
-    if (end_.known()) source->DropLeased();
-    // With the last reports the scheduler may hand out tasks that a lost rank had leased.
-    SLUICE_ASSIGN_OR_RETURN(const bool more, source->ReportTrained());
-    if (!more) break;
-  }
-  *dropped = source->dropped();
-  return absl::OkStatus();
 }
 
 absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
@@ -691,6 +582,8 @@ absl::StatusOr<SaveReport> JobRunner::Save(const Phase& phase) {
   manifest.set_global_step(phase.global_step());
   manifest.set_epochs(phase.epoch() + 1);
   *manifest.mutable_tables() = context_.spec->tables();
+  // What the tables have begun with is not theirs any more.
+  for (TableConfig& table : *manifest.mutable_tables()) table.clear_start();
   const auto files = context_.client->SaveShards(phase.model_dir(), phase.save_id());
   // A rollback begins another attempt.
   if (PserverMayBeLost(files.status().code())) return absl::AbortedError(files.status().message());

@@ -15,10 +15,10 @@
 #include "common/collective/collective.h"
 #include "model/model_list.h"
 #include "worker/context/job_context.h"
-#include "worker/data/batch_source.h"
 #include "worker/data/own_data.h"
-#include "worker/data/piece_reader.h"
 #include "worker/service/make_dense_tables.h"
+#include "worker/service/program_end.h"
+#include "worker/service/rank_data.h"
 #include "worker/train/evaluator.h"
 #include "worker/train/trainer.h"
 
@@ -87,9 +87,8 @@ class JobRunner {
   void SetCheckpoint(const WorkerCheckpoint& wanted) { cuts_.SetWanted(wanted); }
   // Call when the scheduler has said that training ends early.
   void SetEarlyEnd(const EarlyEnd& end) { end_.Set(end); }
-  // The user has interrupted the program: the job is cancelled. Returns once the scheduler has
-  // answered, or has not in time.
-  absl::Status CancelJob();
+  // As ProgramEnd::CancelJob.
+  absl::Status CancelJob() { return end_.CancelJob(); }
   // Call when the scheduler's latest route has this generation. `cards`: for the ranks that keep
   // the dense tables.
   void NoteGeneration(uint64_t generation, const RankGroupCards& cards = RankGroupCards());
@@ -123,19 +122,12 @@ class JobRunner {
   // `after`: the kind of the phase that has ended.
   absl::StatusOr<Phase> NextPhase(const PhaseReport& report, Phase::Kind after);
   absl::StatusOr<PhaseReport> RunPhase(const Phase& phase);
-  EndJobRequest EndRequest() const;
+  ProgramEnd::Options EndOptions();
   // JobContext::end_training.
   absl::Status EndTraining(uint64_t steps);
-  // Looks at the data files, without reading them.
-  absl::StatusOr<IndexReport> SeeFiles();
-  absl::StatusOr<IndexReport> Index();
   // Sync, after the training of the phase: the steps of the epoch that were made. All, unless
   // training has ended early.
   uint64_t StepsDone(const Phase& phase);
-  // Counts the steps of an epoch, as far as they are known, when the program gives the data.
-  absl::StatusOr<IndexReport> IndexSource(IndexReport report);
-  // Opens the readers of the data, or finds the program that gives it.
-  absl::Status OpenData(const JobConfig& config);
   // Adds to the report of a TRAIN phase what a checkpoint of its end needs.
   absl::Status DescribeEnd(const Phase& phase, PhaseReport* report);
   absl::StatusOr<TrainReport> Train(const Phase& phase);
@@ -148,8 +140,6 @@ class JobRunner {
   absl::Status ContinueWithRanks(Phase* phase);
   // Continues an epoch that an earlier run of the job began.
   absl::Status Resume(const Phase& phase);
-  absl::Status TrainTasks(const EpochPlan& plan, uint64_t* dropped);
-  absl::Status TrainSteps(const EpochPlan& plan, const Phase& phase, uint64_t* dropped);
   absl::StatusOr<SaveReport> Save(const Phase& phase);
 
   const Options options_;
@@ -159,16 +149,13 @@ class JobRunner {
   const std::unique_ptr<TraceRecorder> trace_;
   WorkerStats stats_;
   WorkerCuts cuts_;
-  TrainingEnd end_;
+  ProgramEnd end_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<DataSource> data_;
   std::unique_ptr<DenseNet> net_;
   JobContext context_;
-  TaskBatches::Pace task_pace_;  // async and Geo
+  RankData data_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<Evaluator> evaluator_;
-  PieceTable table_;      // of the training data; pieces in sync only
-  bool indexed_ = false;  // table_ lists the training data
   bool trained_ = false;  // this life has begun a training phase
 
   mutable Mutex mutex_;

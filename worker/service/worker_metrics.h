@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "common/admin/place_metrics.h"
 #include "common/base/mutex.h"
 #include "common/places/place_use.h"
 #include "model/net/net_options.h"
@@ -40,11 +41,10 @@ class WorkerMetrics {
  private:
   struct OfJob;
   struct OfDevice;
-  struct OfPlaces;
   struct Counters;
   const std::shared_ptr<prometheus::Registry> registry_;  // owns what the others refer to
   const std::unique_ptr<Counters> counters_;              // has its own lock
-  const std::unique_ptr<OfPlaces> of_places_;             // has its own lock
+  PlaceMetrics of_places_;                                // has its own lock
   Mutex mutex_;
   const std::unique_ptr<OfJob> of_job_ ABSL_PT_GUARDED_BY(mutex_);
   std::unique_ptr<OfDevice> of_device_;  // constant after construction; null: the CPU

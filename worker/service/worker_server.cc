@@ -214,6 +214,7 @@ void WorkerServer::FillReport(PollRequest* request) {
   }
   // Also when idle, so that a leak shows.
   request->set_memory_bytes(ResidentBytes());
+  request->set_cpu_seconds(CpuSeconds());
   if (!runner) return;
   *request->mutable_progress() = runner->TakeProgress();
   runner->AddCut(request);

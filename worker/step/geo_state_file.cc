@@ -148,9 +148,14 @@ absl::Status GeoStateReader::Read(void* to, size_t n) {
   return absl::OkStatus();
 }
 
-absl::Status GeoStateReader::Finish() {
+absl::StatusOr<bool> GeoStateReader::HasMore() {
   if (taken_ == block_.size() && !ended_) SLUICE_RETURN_IF_ERROR(NextBlock());
-  if (!ended_ || taken_ < block_.size()) return Damaged("it holds more than was expected");
+  return taken_ < block_.size();
+}
+
+absl::Status GeoStateReader::Finish() {
+  SLUICE_ASSIGN_OR_RETURN(const bool more, HasMore());
+  if (more) return Damaged("it holds more than was expected");
   // The blocks are intact, but they may be those of another rank or checkpoint.
   if (file_crc_ == expected_crc_) return absl::OkStatus();
   return Damaged(absl::StrCat("its checksum is ", absl::Hex(file_crc_, absl::kZeroPad8),

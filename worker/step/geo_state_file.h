@@ -66,6 +66,8 @@ class GeoStateReader {
   absl::Status Get(T* value) {
     return Read(value, sizeof(*value));
   }
+  // Whether anything is left before the end. DATA_LOSS names the file when it is damaged.
+  absl::StatusOr<bool> HasMore();
   // The last call. DATA_LOSS unless everything was read, the end is intact, and the whole file has
   // the checksum of `file`: an intact file of another rank or checkpoint has another one.
   absl::Status Finish();

@@ -7,6 +7,7 @@
 #include "common/base/mutex.h"
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "worker/step/source_state_file.h"
 
 namespace sluice {
 namespace {
@@ -62,6 +63,7 @@ absl::Status AsyncTrainer::WaitPushes(const EpochPlan& plan, size_t in_flight) {
   // Pushes are acknowledged in their order, so the oldest ones are done.
   for (; pushed_.size() > in_flight; pushed_.pop_front()) {
     const PreparedBatch& done = *pushed_.front();
+    acknowledged_ = {plan.epoch, done.batch.task_end};
     if (done.last_of_task) plan.task_trained(done.batch.task_id, done.task_examples);
   }
   return absl::OkStatus();
@@ -151,8 +153,9 @@ absl::Status AsyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
 }
 
 void AsyncTrainer::AnswerCheckpoint() {
-  const uint64_t number = context_.cuts == nullptr ? 0 : context_.cuts->asked();
-  if (number == 0) return;
+  if (context_.cuts == nullptr || context_.cuts->asked() == 0) return;
+  const WorkerCheckpoint wanted = context_.cuts->wanted();
+  const uint64_t number = wanted.number();
   // The part is as of the tasks that the scheduler has acknowledged: a job that resumes leases all
   // others again.
   uint64_t tasks = 0;
@@ -163,6 +166,12 @@ void AsyncTrainer::AnswerCheckpoint() {
   if (!net_state.ok())
     return context_.cuts->RecordError(number, Printable(net_state.status().message()));
   state.set_net_state(*std::move(net_state));
+  if (!wanted.directory().empty()) {
+    // The pservers cut later, so all of them hold at least what they have acknowledged.
+    const absl::Status added = AddSourceState(context_, acknowledged_.epoch, acknowledged_.batches,
+                                              wanted.directory(), wanted.save_id(), &state);
+    if (!added.ok()) return context_.cuts->RecordError(number, Printable(added.message()));
+  }
   context_.cuts->Record(number, tasks, std::move(state));
 }
 

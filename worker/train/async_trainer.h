@@ -48,6 +48,11 @@ class AsyncTrainer : public Trainer {
   std::vector<std::unique_ptr<HotRowCache>> hot_rows_;
   std::deque<Pulled> pulled_;            // in the order of their steps
   std::deque<BatchQueue::Item> pushed_;  // not known to be acknowledged
+  // When the program gives the data: the batches of the epoch whose pushes are acknowledged.
+  struct {
+    uint32_t epoch = 0;
+    uint64_t batches = 0;
+  } acknowledged_;
 };
 
 }  // namespace sluice

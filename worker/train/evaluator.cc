@@ -5,26 +5,33 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "model/data/read_examples.h"
+#include "model/data/row_groups.h"
 #include "worker/data/own_data.h"
 #include "worker/step/net_step.h"
 
 namespace sluice {
 namespace {
-constexpr uint64_t kEvalPieceBytes = 4 << 20;  // text held at a time
+constexpr uint64_t kEvalPieceBytes = 4 << 20;  // data held at a time
 }
 
 absl::Status Evaluator::ListPieces() {
   if (!pieces_.empty()) return absl::OkStatus();
   std::vector<DataPiece> pieces;
+  const bool rows = FormatOf(context_.config().data()).rows;
   for (const std::string& file : context_.files->eval()) {
-    SLUICE_ASSIGN_OR_RETURN(const uint64_t bytes, context_.data->TextBytes(file));
+    SLUICE_ASSIGN_OR_RETURN(const uint64_t size, context_.data->TextBytes(file));
     // Shares of bytes need no knowledge of lines: a line belongs to the share in which it starts.
-    const uint64_t begin = bytes * context_.rank / context_.worker_num();
-    const uint64_t end = bytes * (context_.rank + 1) / context_.worker_num();
-    for (uint64_t at = begin; at < end; at += kEvalPieceBytes) {
-      pieces.push_back({file, at, std::min(at + kEvalPieceBytes, end)});
+    const uint64_t begin = size * context_.rank / context_.worker_num();
+    const uint64_t end = size * (context_.rank + 1) / context_.worker_num();
+    uint64_t step = kEvalPieceBytes;
+    if (rows) {
+      SLUICE_ASSIGN_OR_RETURN(const std::vector<RowGroup> groups, context_.data->RowGroups(file));
+      step = RowsOfBytes(SumOf(groups), kEvalPieceBytes);
     }
+    for (uint64_t at = begin; at < end; at += std::min(step, end - at))
+      pieces.push_back({file, at, at + std::min(step, end - at)});
   }
   pieces_ = std::move(pieces);
   return absl::OkStatus();

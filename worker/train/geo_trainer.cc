@@ -1,11 +1,15 @@
 #include "worker/train/geo_trainer.h"
 
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "worker/data/own_data.h"
 #include "worker/step/geo_state_file.h"
+#include "worker/step/source_state_file.h"
 
 namespace sluice {
 namespace {
@@ -264,7 +268,15 @@ absl::StatusOr<SavedFile> GeoTrainer::SaveState(const WorkerCheckpoint& wanted) 
       GeoStateWriter::Create(context_.env, wanted.directory(), context_.rank, wanted.save_id()));
   SLUICE_RETURN_IF_ERROR(file->Put(steps_));
   SLUICE_RETURN_IF_ERROR(parameters_->SaveState(file.get()));
+  if (const SourceStates* const states = source_states()) {
+    const std::optional<SourceState> newest = states->Before(trained_.epoch, trained_.task_end);
+    if (newest) SLUICE_RETURN_IF_ERROR(PutSourceState(*newest, file.get()));
+  }
   return file->Finish();
+}
+
+SourceStates* GeoTrainer::source_states() const {
+  return context_.own_data == nullptr ? nullptr : context_.own_data->states();
 }
 
 absl::Status GeoTrainer::Restore(const GeoRestore& restore) {
@@ -276,6 +288,11 @@ absl::Status GeoTrainer::Restore(const GeoRestore& restore) {
   // The file knows how far the schedule of this rank has come.
   SLUICE_RETURN_IF_ERROR(file->Get(&steps_));
   SLUICE_RETURN_IF_ERROR(parameters_->RestoreState(file.get()));
+  SLUICE_ASSIGN_OR_RETURN(const bool has_source, file->HasMore());
+  if (has_source && source_states() != nullptr) {
+    SLUICE_ASSIGN_OR_RETURN(SourceState kept, GetSourceState(file.get()));
+    source_states()->Keep(std::move(kept));
+  }
   return file->Finish();
 }
 

@@ -7,8 +7,9 @@
 // merge, which makes rows stale.
 //
 // For a checkpoint the rank stops after a send, merges its answer at once, writes the state of the
-// local optimizer to its file, and waits until the pservers have begun their cuts. The positions in
-// the pservers' shards then say which data the rank has trained, and the local values are theirs.
+// local optimizer, and that of a program's source, to its file, and waits until the pservers have
+// begun their cuts. The positions in the pservers' shards then say which data the rank has trained,
+// and the local values are theirs.
 //
 // When the network computes on a device, the local values and the optimizer are there too
 // (DenseNet::MakeGeoOptimizer).
@@ -28,6 +29,7 @@
 #include <vector>
 
 #include "worker/batches/pool.h"
+#include "worker/data/source_states.h"
 #include "worker/step/geo_parameters.h"
 #include "worker/step/net_step.h"
 #include "worker/train/trainer.h"
@@ -81,6 +83,8 @@ class GeoTrainer : public Trainer {
   // REQUIRES: nothing is unsent, and no rows are looked up.
   void Park();
   absl::StatusOr<SavedFile> SaveState(const WorkerCheckpoint& wanted) const;
+  // Of the program that gives the data; null: none.
+  SourceStates* source_states() const;
 
   const JobContext& context_;
   NetStep step_;

@@ -38,21 +38,23 @@ absl::Status PserverCommit::Start(uint64_t step, PullRequest next, uint64_t chec
 }
 
 absl::Status PserverCommit::Wait() {
+  if (context_.meetings == nullptr) return context_.client->WaitPull(ticket_);
+  const std::atomic<bool> never{false};
+  return *WaitUnless(never);
+}
+
+std::optional<absl::Status> PserverCommit::WaitUnless(const std::atomic<bool>& stop) {
   RankMeetings* const meetings = context_.meetings;
-  if (meetings == nullptr) return context_.client->WaitPull(ticket_);
+  if (meetings == nullptr) return context_.client->WaitPullUnless(ticket_, stop);
   for (;;) {
+    // Set by EndAfter, too.
     const std::optional<absl::Status> pulled =
         context_.client->WaitPullUnless(ticket_, meetings->asked());
     if (pulled.has_value()) return *pulled;
     // The pull stays under way during the meeting; the loop waits for the same one.
     SLUICE_RETURN_IF_ERROR(meetings->Attend());
+    if (stop) return std::nullopt;
   }
-}
-
-std::optional<absl::Status> PserverCommit::WaitUnless(const std::atomic<bool>& stop) {
-  // Meetings have a flag of their own, and jobs that have them do not end early.
-  if (context_.meetings != nullptr) return Wait();
-  return context_.client->WaitPullUnless(ticket_, stop);
 }
 
 absl::Status CollectiveCommit::Start(uint64_t step, PullRequest, uint64_t checkpoint) {
@@ -93,24 +95,42 @@ absl::StatusOr<ClosedStep> CollectiveCommit::Close(const Commit& own) {
 }
 
 absl::Status CollectiveCommit::Wait() {
+  const std::atomic<bool> never{false};
+  const std::optional<absl::Status> closed = WaitUnless(never);
+  return closed.has_value() ? *closed : absl::CancelledError("training ends before this step");
+}
+
+std::optional<absl::Status> CollectiveCommit::WaitUnless(const std::atomic<bool>&) {
   if (!started_) return absl::OkStatus();  // the first step of an epoch follows no commit
-  const Commit own = *std::exchange(started_, std::nullopt);
+  const Commit own = *started_;
+  const uint64_t steps = own.step + 1;
   for (;;) {
-    const absl::StatusOr<ClosedStep> closed = Close(own);
-    if (closed.ok()) {
-      *meetings_->newest() = *closed;
-      seen_ = closed->checkpoint;
-      return absl::OkStatus();
+    absl::StatusOr<ClosedStep> closed = absl::UnknownError("");
+    const absl::Status gathered = meetings_->RunFor(steps, [&] {
+      closed = Close(own);
+      return closed.status();
+    });
+    if (gathered.ok()) {
+      *meetings_->newest() = *std::move(closed);
+      seen_ = meetings_->newest()->checkpoint;
+      break;
     }
-    SLUICE_RETURN_IF_ERROR(meetings_->Recover(closed.status()));
+    const absl::Status met = meetings_->Recover(gathered, steps);
+    if (meetings_->NeverCloses(steps)) return std::nullopt;
+    // The last step of the job has closed, since a rank has told the scheduler so and left.
+    const bool is_last = meetings_->NeverCloses(steps + 1);
+    if (!is_last) {
+      SLUICE_RETURN_IF_ERROR(met);
+      // No rank knows that the step has closed, so all commit it again in the new group.
+      if (meetings_->closed() <= own.step) continue;
+    }
     const ClosedStep& newest = *meetings_->newest();
-    // No rank knows that the step has closed, so all commit it again in the new group.
-    if (meetings_->closed() <= own.step) continue;
-    // A rank may have closed the step in the meeting without its records. Then nobody here knows of
-    // a checkpoint.
-    seen_ = newest.steps == own.step + 1 ? newest.checkpoint : 0;
-    return absl::OkStatus();
+    // A rank may close the step without its records. Then nobody here knows of a checkpoint.
+    seen_ = newest.steps == steps ? newest.checkpoint : 0;
+    break;
   }
+  started_.reset();
+  return absl::OkStatus();
 }
 
 }  // namespace sluice

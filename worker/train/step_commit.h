@@ -42,8 +42,8 @@ class StepCommit {
   // Waits until the step that was committed last has closed, and for the values of the last pull.
   // UNAVAILABLE, DEADLINE_EXCEEDED: somebody is lost or slow. CANCELLED.
   virtual absl::Status Wait() = 0;
-  // As Wait, but returns nullopt soon after `stop` has become true. Then call it or Wait again, or
-  // Drop.
+  // As Wait, but returns nullopt soon after `stop`, the flag of the known end of training, has become
+  // true, unless the step has closed. Then call it or Wait again, or Drop.
   virtual std::optional<absl::Status> WaitUnless(const std::atomic<bool>& stop) {
     (void)stop;
     return Wait();
@@ -80,6 +80,9 @@ class PserverCommit : public StepCommit {
 // ranks meet: if one of them knows that the step has closed, it has closed for all. Otherwise they
 // commit it again, with the next life of the lost rank. The records also have the sums of each rank
 // in the epoch, with which that life continues.
+//
+// When a program ends the job, the scheduler knows how many steps its rank has seen to close. So
+// these have closed for all, and nobody brings the record of a later one.
 class CollectiveCommit : public StepCommit {
  public:
   // All outlive this. `stats` may be null: the sums are 0. `program`: the network of a program;
@@ -91,6 +94,8 @@ class CollectiveCommit : public StepCommit {
   // FAILED_PRECONDITION: the program keeps a state, which would be lost with this rank.
   absl::Status Start(uint64_t step, PullRequest next, uint64_t checkpoint) override;
   absl::Status Wait() override;
+  std::optional<absl::Status> WaitUnless(const std::atomic<bool>& stop) override;
+  void Drop() override { started_.reset(); }
   uint64_t checkpoint_seen() const override { return seen_; }
 
  private:

@@ -3,7 +3,11 @@
 #include <optional>
 #include <utility>
 
+#include "common/base/printable.h"
 #include "common/base/status_macros.h"
+#include "common/config/job_config.h"
+#include "common/saved_model/checkpoint.h"
+#include "worker/step/source_state_file.h"
 
 namespace sluice {
 
@@ -31,8 +35,15 @@ absl::Status SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool k
     dense->SaveCheckpoint(checkpoint, step, std::move(done));
   };
   if (makes_part) {
-    const auto record = [cuts = context_.cuts, number, step,
-                         state](const absl::StatusOr<std::vector<SavedFile>>& files) mutable {
+    // Not in the state that is kept, since the file belongs to this checkpoint alone.
+    WorkerState part = state;
+    const absl::Status added =
+        AddSourceState(context_, plan.epoch, plan.steps_done + (step - plan.first_step),
+                       CheckpointFolder(CheckpointRoot(context_.config()), step),
+                       CheckpointSaveId(context_.spec->instance(), number), &part);
+    if (!added.ok()) context_.cuts->RecordError(number, Printable(added.message()));
+    const auto record = [cuts = context_.cuts, number, step, state = part](
+                            const absl::StatusOr<std::vector<SavedFile>>& files) mutable {
       if (!files.ok()) return cuts->RecordError(number, std::string(files.status().message()));
       state.mutable_dense_files()->Assign(files->begin(), files->end());
       cuts->Record(number, step, std::move(state));
@@ -41,7 +52,7 @@ absl::Status SyncTrainer::RecordCut(const EpochPlan& plan, uint64_t step, bool k
     if (context_.rank == 0) {
       save(number, record);
     } else {
-      context_.cuts->Record(number, step, state);
+      context_.cuts->Record(number, step, part);
     }
   }
   if (keeps_state) context_.cuts->KeepState(step, std::move(state), save);
@@ -65,7 +76,10 @@ absl::StatusOr<bool> SyncTrainer::AwaitClosed(uint64_t step) {
       return true;
     }
   }
-  if (end != nullptr && end->NeverCloses(step)) return false;
+  if (end != nullptr && end->NeverCloses(step)) {
+    commit_->Drop();
+    return false;
+  }
   SLUICE_RETURN_IF_ERROR(commit_->Wait());
   return true;
 }
@@ -75,7 +89,6 @@ absl::Status SyncTrainer::EndAfter(const EpochPlan& plan, uint64_t step) {
 }
 
 absl::Status SyncTrainer::DropStep(const EpochPlan& plan, uint64_t step) {
-  commit_->Drop();
   context_.stats->DropStep();
   context_.net->DropStep();
   // A life that only repeated the commit does not know the state without the step.
@@ -127,7 +140,11 @@ absl::Status SyncTrainer::Train(const EpochPlan& plan, BatchQueue* queue) {
       context_.dense->Send(global_step, gradients.get(), weight);
       SLUICE_RETURN_IF_ERROR(
           commit_->Push(global_step, step_.MakePush(prepared, gradients, weight)));
-      SLUICE_RETURN_IF_ERROR(context_.dense->Exchange(global_step, gradients.get(), weight));
+      const absl::Status exchanged = context_.dense->Exchange(global_step, gradients.get(), weight);
+      // The rank that has ended the job does not take part in this step.
+      if (!exchanged.ok() && context_.end != nullptr && context_.end->NeverCloses(global_step + 1))
+        return DropStep(plan, global_step + 1);
+      SLUICE_RETURN_IF_ERROR(exchanged);
     }
     committed = true;
     SLUICE_ASSIGN_OR_RETURN(prepared, queue->Pop());

@@ -7,9 +7,10 @@
 // its number, every rank records its part before it computes the next step. The one of an epoch's
 // end is cut by order of the scheduler, so each rank keeps its state after the last step.
 //
-// When a program has ended the job, a rank stops after the last step. A rank that has pushed and
-// committed the step after it drops that step, which never closes: its state is that after the last
-// one.
+// When a program has ended the job, a rank stops after the last step. A rank that has made the step
+// after it drops that step, which never closes: its state is that after the last one. It learns
+// that when it has committed the step, or while the ranks exchange gradients of tables that they
+// keep.
 //
 // A rank that replaces another one first repeats that rank's last commit. A pserver may not have
 // got it, although another one has, and then no pserver can close the step without it.
@@ -41,7 +42,7 @@ class SyncTrainer : public Trainer {
   absl::StatusOr<bool> AwaitClosed(uint64_t step);
   // The job ends after the step before `step`, which has closed.
   absl::Status EndAfter(const EpochPlan& plan, uint64_t step);
-  // Likewise after the step before that one, since this one never closes.
+  // Likewise after the step before that one, since this one, which the rank has made, never closes.
   absl::Status DropStep(const EpochPlan& plan, uint64_t step);
   // Starts the commit of the step before `next_step`, with the pull of `next` for the step after
   // it. The pull is empty when `next` is null.
