@@ -19,6 +19,7 @@
 #include "cli/commands/commands.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
+#include "cli/screen/completion.h"
 #include "cli/screen/progress.h"
 #include "cli/screen/stderr_lines.h"
 #include "cli/screen/wrap.h"
@@ -144,10 +145,41 @@ void StandardOutput::Put(absl::string_view text) {
   }
 }
 
+Command CompletionCommand();
+
 std::vector<Command> AllCommands() {
-  return {LaunchCommand(),     UpCommand(),      SubmitCommand(), StatusCommand(), LogsCommand(),
-          CheckpointCommand(), ScaleCommand(),   DrainCommand(),  CancelCommand(), DownCommand(),
-          CkptCommand(),       PredictCommand(), PlanCommand(),   DataCommand(),   CertsCommand()};
+  return {LaunchCommand(),  UpCommand(),        SubmitCommand(),     StatusCommand(),
+          LogsCommand(),    DashboardCommand(), CheckpointCommand(), ScaleCommand(),
+          DrainCommand(),   CancelCommand(),    DownCommand(),       CkptCommand(),
+          PredictCommand(), ReportCommand(),    PlanCommand(),       DataCommand(),
+          TableCommand(),   DeltaCommand(),     CertsCommand(),      JoinCommand(),
+          DemoCommand(),    CompletionCommand()};
+}
+
+int PrintCompletion(const ParsedCommand& command) {
+  std::vector<CommandSpec> specs;
+  for (const Command& one : AllCommands()) specs.push_back(one.spec);
+  const std::string shell = command.words.empty() ? "" : command.words[0];
+  if (shell != "bash" && shell != "zsh") {
+    return ReportError(absl::InvalidArgumentError(
+        "sluice completion needs the name of a shell; give sluice completion bash or zsh"));
+  }
+  std::cout << (shell == "bash" ? BashCompletion(specs) : ZshCompletion(specs));
+  return kDone;
+}
+
+Command CompletionCommand() {
+  CommandSpec spec;
+  spec.name = "completion";
+  spec.summary = "Prints the script with which a shell completes commands and flags of sluice.";
+  spec.words = "bash|zsh";
+  spec.max_words = 1;
+  spec.only_prints = true;
+  spec.examples =
+      "  sluice completion bash > ~/.local/share/bash-completion/completions/sluice\n"
+      "  sluice completion zsh > ~/.zfunc/_sluice              # a folder of fpath, before "
+      "compinit\n";
+  return {spec, &PrintCompletion};
 }
 
 std::string Overview(const std::vector<Command>& commands) {
@@ -161,6 +193,7 @@ std::string Overview(const std::vector<Command>& commands) {
   }
   text +=
       "\nExamples:\n"
+      "  sluice demo\n"
       "  sluice launch --job=configs/adult_wide_deep.textproto --worker_num=2\n"
       "  sluice up --worker_num=4\n"
       "  sluice submit --job=configs/adult_wide_deep.textproto\n"
@@ -207,7 +240,9 @@ int Main(int argc, char** argv, StandardOutput* output) {
   }
   // Before the first channel: gRPC writes to standard error on its own.
   QuietGrpc();
-  for (const Command& command : commands) {
+  std::vector<Command> runnable = commands;
+  runnable.push_back(HostGuardCommand());
+  for (const Command& command : runnable) {
     if (command.spec.name != word) continue;
     const auto parsed = ParseCommand(command.spec, std::vector<std::string>(argv + 2, argv + argc));
     if (!parsed.ok()) return ReportError(parsed.status());
@@ -215,11 +250,11 @@ int Main(int argc, char** argv, StandardOutput* output) {
     output->ReaderMayLeave(command.spec.only_prints);
     // A configuration and JSON are text for programs.
     const auto has = [&](const char* flag) { return parsed->Given(flag) && parsed->Switch(flag); };
-    if (!has("json") && !has("dry_run")) output->Wrap();
-    if (const absl::Status known = CheckEnvironment(command.spec.name); !known.ok())
-      return ReportError(known);
-    for (const std::string& note : NotesOnEnvironment(command.spec.name))
-      PrintOnStderr(PrintableLine(note));
+    if (!has("json") && !has("dry_run") && word != "completion") output->Wrap();
+    const std::string& reader =
+        command.spec.variables_of.empty() ? command.spec.name : command.spec.variables_of;
+    if (const absl::Status known = CheckEnvironment(reader); !known.ok()) return ReportError(known);
+    for (const std::string& note : NotesOnEnvironment(reader)) PrintOnStderr(PrintableLine(note));
     return command.run(*parsed);
   }
   if (flag) {

@@ -9,11 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace sluice::cli {
 namespace {
@@ -42,8 +45,8 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 }
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
-// `log`: -1 leaves standard output and error as they are.
-[[noreturn]] void Exec(pid_t parent, const ChildOptions& options, int log, char* const* argv,
+// `output`: -1 leaves standard output and error as they are.
+[[noreturn]] void Exec(pid_t parent, const ChildOptions& options, int output, char* const* argv,
                        char* const* environment) {
   // Blocked and ignored signals survive exec. The parent blocks the signals that it waits for, and
   // the daemon must receive them.
@@ -68,9 +71,9 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
   int input = options.input;
   if (input < 0 && !options.interactive) input = open("/dev/null", O_RDONLY);
   if (input >= 0) dup2(input, STDIN_FILENO);
-  if (log >= 0) {
-    dup2(log, STDOUT_FILENO);
-    dup2(log, STDERR_FILENO);
+  if (output >= 0) {
+    dup2(output, STDOUT_FILENO);
+    dup2(output, STDERR_FILENO);
   }
   execve(argv[0], argv, environment);
   _exit(kExecFailed);
@@ -86,14 +89,16 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
                      "; it must be in the folder of the sluice binary (./dev build makes both)"));
   }
   // Appends: the log of a process that is started again keeps what it wrote before it died.
-  const int log = open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) {
+  const bool logs = options.output < 0;
+  const int log =
+      logs ? open(options.log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+  if (logs && log < 0) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", options.log_file, ": ",
                                                    std::strerror(errno),
                                                    "; give a writable --log_dir"));
   }
   struct stat before = {};
-  fstat(log, &before);
+  if (logs) fstat(log, &before);
   // Made before fork: the child of a process with threads must not allocate memory.
   std::vector<std::string> environment = EnvironmentOfChild(options.environment);
   const std::vector<char*> environment_pointers = Pointers(&environment);
@@ -101,10 +106,11 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(ChildOptions options) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    Exec(parent, options, options.shows_output ? -1 : log, arguments.data(),
+    const int output = logs ? log : options.output;
+    Exec(parent, options, options.shows_output ? -1 : output, arguments.data(),
          environment_pointers.data());
   }
-  close(log);
+  if (logs) close(log);
   if (pid < 0) {
     return absl::InternalError(
         absl::StrCat("cannot start ", options.name, ": ", std::strerror(errno)));
@@ -140,6 +146,19 @@ std::string DescribeExit(int wait_status) {
     return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
   }
   return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
+}
+
+absl::StatusOr<std::string> FindExecutable(const std::string& name) {
+  const char* const path = std::getenv("PATH");
+  if (absl::StrContains(name, '/')) {
+    if (access(name.c_str(), X_OK) == 0) return name;
+    return absl::NotFoundError(absl::StrCat("there is no program ", name));
+  }
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    const std::string file = absl::StrCat(folder.empty() ? "." : folder, "/", name);
+    if (access(file.c_str(), X_OK) == 0) return file;
+  }
+  return absl::NotFoundError(absl::StrCat("there is no program ", name, " in PATH; give its path"));
 }
 
 absl::StatusOr<std::string> ExecutableFolder() {

@@ -18,6 +18,7 @@ struct ChildOptions {
   std::string name;                      // for messages: "pserver 1"
   std::vector<std::string> argv;         // argv[0] is the path of the binary
   std::string log_file;                  // stdout and stderr are appended here
+  int output = -1;                       // they go into this file instead, borrowed; -1: none
   bool shows_output = false;             // stdout and stderr are those of this process instead
   std::vector<std::string> environment;  // "NAME=VALUE", in addition to that of this process
   bool detached = false;  // own session, outlives this process; otherwise it ends with it
@@ -54,6 +55,9 @@ class ChildProcess {
 
 // "exited with code 2" or "was killed by signal 9 (Killed)".
 std::string DescribeExit(int wait_status);
+
+// The path of an executable as a shell finds it. NOT_FOUND: there is none.
+absl::StatusOr<std::string> FindExecutable(const std::string& name);
 
 // Folder of the running executable.
 absl::StatusOr<std::string> ExecutableFolder();

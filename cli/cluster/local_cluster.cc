@@ -486,8 +486,13 @@ void LocalCluster::TellOfDeaths() {
     // The scheduler may be stopped for a moment; the next call tries again.
     if (GotNoAnswer(told)) return;
     child.told = true;
-    // NOT_FOUND: it had left the cluster, as it was told to.
-    if (told.ok() && *status == 0) NoteLoss(&child, *status, CauseOf(child, *status));
+    // NOT_FOUND: it had left the cluster, as it was told to. FAILED_PRECONDITION: the scheduler was
+    // started again, and the process has ended before it registered with this one. Nobody told it to
+    // then: only the end of its job would have, which the watcher of the job sees as well. One that
+    // failed to start is not known either, and NoteDeaths has counted it.
+    const bool unknown = absl::IsFailedPrecondition(told) && !FailedToStart(child, *status);
+    if ((told.ok() || unknown) && *status == 0)
+      NoteLoss(&child, *status, CauseOf(child, *status));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/cluster/child_process.h"
+#include "cli/cluster/cluster.h"
 #include "cli/cluster/cluster_folders.h"
 #include "cli/cluster/restart_policy.h"
 #include "cli/cluster/worker_devices.h"
@@ -42,7 +43,7 @@ struct WorkerProgram {
   std::string job_file() const { return folder + "/job.textproto"; }
 };
 
-class LocalCluster {
+class LocalCluster final : public Cluster {
  public:
   struct Options {
     Clock* clock = nullptr;  // required; outlives the cluster
@@ -63,38 +64,23 @@ class LocalCluster {
   // StopIsPending.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(Options options);
   // Ends the processes that still run, unless Release was called.
-  ~LocalCluster();
+  ~LocalCluster() override;
 
-  const std::string& scheduler() const { return scheduler_; }
-  // Returns the credentials with which an operator calls this cluster's scheduler.
-  const GrpcCredentials& credentials() const { return credentials_; }
-  // Returns INTERNAL when a process has ended; the message names it, says how it ended and shows
-  // the tail of its log. Tells the scheduler of every process that has not left the cluster before,
-  // so that nobody waits for its lease. After Supervise or SuperviseScheduler: starts such processes
-  // again, and returns INTERNAL only for one that dies again and again (RestartPolicy), for a
-  // program that ends itself with code 0 before its job is over, and for a scheduler that has ended
-  // by itself.
-  absl::Status CheckProcesses();
-  // From now on a dead scheduler is started again. Members are not: one that dies while it starts
-  // would die again.
-  void SuperviseScheduler(std::function<void(const std::string&)> note);
-  // From now on all dead processes are started again. `note` gets a line for each death and each
-  // start.
-  void Supervise(std::function<void(const std::string&)> note);
-  // Looks for deaths. Returns how the last process ended whose pid `message` names, or "", e.g.
-  // "sluice-worker rank 1 (pid 7) was killed by signal 9 (Killed)".
-  std::string Explain(const std::string& message);
-  // A process that is still needed is not started again.
-  bool gave_up() const { return gave_up_; }
-  // The scheduler has ended and is not started again: nothing can end the job.
-  bool SchedulerIsLost();
-  // After the job: waits until the programs have ended, which may still have something to do, or
-  // until `interrupted`. Nothing is started again. Returns a line for each that has failed. `note`
-  // gets a line when a program takes long.
-  std::vector<std::string> AwaitPrograms(const std::function<bool()>& interrupted,
-                                         const std::function<void(const std::string&)>& note);
-  // Waits up to `grace` for processes that were told to stop, then ends the rest by signals.
-  void Stop(absl::Duration grace);
+  const std::string& scheduler() const override { return scheduler_; }
+  const GrpcCredentials& credentials() const override { return credentials_; }
+  // After Supervise, INTERNAL only for one that dies again and again (RestartPolicy), for a program
+  // that ends itself with code 0 before its job is over, and for a scheduler that has ended by
+  // itself.
+  absl::Status CheckProcesses() override;
+  void SuperviseScheduler(std::function<void(const std::string&)> note) override;
+  void Supervise(std::function<void(const std::string&)> note) override;
+  std::string Explain(const std::string& message) override;
+  bool gave_up() const override { return gave_up_; }
+  bool SchedulerIsLost() override;
+  std::vector<std::string> AwaitPrograms(
+      const std::function<bool()>& interrupted,
+      const std::function<void(const std::string&)>& note) override;
+  void Stop(absl::Duration grace) override;
   // Lets the processes of a detached cluster, also those started later, outlive this one. INTERNAL
   // when they could not be told.
   absl::Status Release();
@@ -116,10 +102,10 @@ class LocalCluster {
     uint32_t rank;
     std::vector<std::string> flags;
     absl::Time started;
-    bool told = false;   // the scheduler has answered the report of its end, or needs none
-    bool noted = false;  // its end is in deaths_, and the policy has been asked
-    std::string why_not_again;                     // it is not started again; empty: it may be
-    bool again = false;                            // it is not the first process of its rank
+    bool told = false;          // the scheduler has answered the report of its end, or needs none
+    bool noted = false;         // its end is in deaths_, and the policy has been asked
+    std::string why_not_again;  // it is not started again; empty: it may be
+    bool again = false;         // it is not the first process of its rank
     absl::Time start_at = absl::InfiniteFuture();  // again
     RestartPolicy policy;
 

@@ -1,4 +1,4 @@
-// sluice ckpt: lists, verifies and describes checkpoints on disk.
+// sluice ckpt: lists, verifies and describes checkpoints on disk or on a store.
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +8,7 @@
 #include "cli/screen/command_line.h"
 #include "common/base/clock.h"
 #include "common/config/closest_name.h"
+#include "common/places/places_env.h"
 
 namespace sluice::cli {
 namespace {
@@ -34,7 +35,7 @@ int Ckpt(const ParsedCommand& command) {
         absl::StrCat("no folder is given; run sluice ckpt ", verb, " DIR")));
   }
   const std::string& dir = command.words[1];
-  Env* const env = Env::Real();
+  Env* const env = AllPlaces();
   if (verb == "list") return Print(CheckpointList(dir, env, Clock::Real()->WallNow()));
   if (verb == "inspect") return Print(DescribeCheckpoint(dir, env, Clock::Real()->WallNow()));
   const absl::Status intact =
@@ -49,12 +50,13 @@ Command CkptCommand() {
   spec.name = "ckpt";
   spec.only_prints = true;
   spec.summary = "Lists, verifies and describes the checkpoints in a folder; needs no cluster.";
-  spec.words = "list|verify|inspect DIR";
+  spec.words = "list|verify|inspect DIR|URL";
   spec.max_words = 2;
   spec.examples =
       "  sluice ckpt list output/adult-1           # steps, ages, sizes and states\n"
       "  sluice ckpt verify output/adult-1         # reads every byte; exit code 1: damaged, or "
       "not finite\n"
+      "  sluice ckpt verify s3://bucket/adult-1\n"
       "  sluice ckpt inspect output/adult-1/checkpoints/step-1200\n";
   return {spec, &Ckpt};
 }

@@ -18,6 +18,7 @@ Command UpCommand();
 Command SubmitCommand();
 Command StatusCommand();
 Command LogsCommand();
+Command DashboardCommand();
 Command CheckpointCommand();
 Command ScaleCommand();
 Command DrainCommand();
@@ -26,7 +27,14 @@ Command DownCommand();
 Command PlanCommand();
 Command PredictCommand();
 Command CkptCommand();
+Command ReportCommand();
 Command DataCommand();
 Command CertsCommand();
+Command TableCommand();
+Command DeltaCommand();
+Command JoinCommand();
+Command DemoCommand();
+// Not for people: `sluice launch --hosts` runs it on each host.
+Command HostGuardCommand();
 
 }  // namespace sluice::cli

@@ -48,9 +48,9 @@ Command DataCommand() {
   CommandSpec spec;
   spec.name = "data";
   spec.summary =
-      "check: looks at data files (CSV, TSV, LIBSVM, MultiSlot or Criteo text; plain, gzip or "
-      "zstd), "
-      "reports what their columns hold, and writes a job file that trains on them as it is. "
+      "check: looks at data files (Parquet; CSV, TSV, LIBSVM, LIBFFM, JSON Lines, MultiSlot, "
+      "slot:value or Criteo text, plain, gzip or zstd), reports what their columns hold, and "
+      "writes a job file that trains on them as it is. "
       "gen: writes seeded click data shaped like Criteo's, and prints its best possible AUC.";
   spec.words = "check FILE|URL... | gen";
   spec.max_words = 100001;
@@ -62,6 +62,7 @@ Command DataCommand() {
       "  sluice data check clicks.csv --output=clicks.textproto\n"
       "  sluice launch --job=clicks.textproto\n"
       "  sluice data check 'logs/day-*.tsv.gz' --label=clicked --json\n"
+      "  sluice data check 'logs/day-*.parquet' --output=clicks.textproto\n"
       "  sluice data gen --examples=2000000 --output=data/train.tsv\n"
       "  sluice data gen --examples=200000 --skip=2000000 --output=data/test.tsv     (same hidden "
       "weights)\n"

@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMostCopied = uint64_t{4} << 30;  // without an explicit --hold_out
 
 struct CheckOptions {
-  std::vector<std::string> files;
+  std::vector<std::string> patterns, files;
   std::string output;  // "" for none
   double hold_out = 0.1;
   ProfileLimits limits;
@@ -52,6 +52,7 @@ absl::StatusOr<CheckOptions> OptionsFromFlags(const ParsedCommand& command) {
   options.output = command.Text("output");
   google::protobuf::RepeatedPtrField<std::string> patterns;
   for (size_t i = 1; i < command.words.size(); ++i) *patterns.Add() = command.words[i];
+  options.patterns.assign(patterns.begin(), patterns.end());
   if (std::count(patterns.begin(), patterns.end(), kStandardInputFile) > 0) {
     if (patterns.size() > 1) {
       return absl::InvalidArgumentError(
@@ -126,8 +127,9 @@ struct PartFiles {
 
 PartFiles PartFilesOf(const std::string& output, const DataConfig& data) {
   const DataFormat& format = FormatOf(data);
-  const char* const suffix = format.numbered                              ? ".libsvm"
-                             : format.slots                               ? ".txt"
+  const char* const suffix = format.rows                                  ? ".parquet"
+                             : format.json                                ? ".jsonl"
+                             : format.numbered || format.slots            ? ".txt"
                              : absl::string_view(format.delimiter) == "," ? ".csv"
                                                                           : ".tsv";
   const fs::path path(output);
@@ -150,6 +152,11 @@ class Copies {
  private:
   std::vector<std::string> paths_;
 };
+
+// The word for one example of the data in messages: a line or a row.
+const char* UnitOf(const TableProfile& table) {
+  return FormatOf(table.shape.data).rows ? "row" : "line";
+}
 
 // Names the files of the proposal, and copies lines into parts where one file must do. Returns a
 // sentence about it.
@@ -178,32 +185,50 @@ absl::StatusOr<std::string> NameFiles(const TableProfile& table, const CheckOpti
   }
   if (options.output.empty()) {
     add(roles.train, data->mutable_train_files());
-    return absl::StrFormat("with --output, %.0f %% of the lines are held out to evaluate",
-                           100 * options.hold_out);
+    return absl::StrFormat("with --output, %.0f %% of the %ss are held out to evaluate",
+                           100 * options.hold_out, UnitOf(table));
   }
   const TableProfile::File& file = table.files[0];
+  const bool rows = FormatOf(*data).rows;
   const uint64_t bytes = file.compressed ? 4 * file.size : file.size;
   if (bytes > kMostCopied && !hold_out_given) {
     return absl::InvalidArgumentError(absl::StrCat(
-        file.path, " has about ", ByteCount(bytes),
-        " of text, and holding out lines copies it; give "
+        file.path, " has about ", ByteCount(bytes), rows ? "" : " of text", ", and holding out ",
+        UnitOf(table),
+        "s copies it; give "
         "--hold_out=0.1 to do so, name a second file that evaluates, or give --hold_out=0"));
   }
   const PartFiles parts = PartFilesOf(options.output, *data);
   const std::vector<InputFile> inputs = {{"the data", file.path}};
   for (const std::string& part : {parts.train, parts.eval})
     SLUICE_RETURN_IF_ERROR(CheckOutputFile("--output", part, replace, inputs, Env::Real()));
-  SLUICE_ASSIGN_OR_RETURN(const HeldOut held, HoldOutLines(file.path, table.shape, options.hold_out,
-                                                           parts.train, parts.eval, AllPlaces()));
+  const auto held =
+      rows ? HoldOutRows(file.path, options.hold_out, parts.train, parts.eval, AllPlaces())
+           : HoldOutLines(file.path, table.shape, options.hold_out, parts.train, parts.eval,
+                          AllPlaces());
+  if (!held.ok()) {
+    if (!rows) return held.status();
+    return absl::Status(held.status().code(),
+                        absl::StrCat("cannot copy rows to evaluate with: ", held.status().message(),
+                                     "; name a second file that evaluates, or give --hold_out=0"));
+  }
   copies->Add(parts);
+  if (held->eval_lines == 0 || held->train_lines == 0) {
+    const uint64_t all = held->eval_lines + held->train_lines;
+    return absl::InvalidArgumentError(absl::StrCat(
+        held->eval_lines == 0 ? "none" : "all", " of the ", Counted(all, UnitOf(table)), " of ",
+        file.path, " would evaluate the model; give ",
+        held->eval_lines == 0 ? "a larger --hold_out, such as 0.5" : "a smaller --hold_out",
+        ", or --hold_out=0 to train without an evaluation"));
+  }
   add({parts.train}, data->mutable_train_files());
   add({parts.eval}, data->mutable_eval_files());
-  return absl::StrCat("the lines of ", file.path, " are copied to ", parts.train, " (",
-                      WithCommas(held.train_lines), ") and ", parts.eval, " (",
-                      WithCommas(held.eval_lines), ", chosen by a hash of their numbers)",
-                      held.too_long == 0 ? ""
-                                         : absl::StrCat("; ", Counted(held.too_long, "line"),
-                                                        " too long to be read left out"));
+  return absl::StrCat("the ", UnitOf(table), "s of ", file.path, " are copied to ", parts.train,
+                      " (", WithCommas(held->train_lines), ") and ", parts.eval, " (",
+                      WithCommas(held->eval_lines), ", chosen by a hash of their numbers)",
+                      held->too_long == 0 ? ""
+                                          : absl::StrCat("; ", Counted(held->too_long, "line"),
+                                                         " too long to be read left out"));
 }
 
 // The job as launch will read it, or what is wrong with it.
@@ -222,7 +247,7 @@ std::vector<std::string> HeaderOf(const ParsedCommand& command, const CheckOptio
                                   const TableProfile& table, const std::string& files_sentence) {
   std::string line = absl::StrCat(
       "Written by sluice data check from ", Counted(table.files.size(), "file"), ": ",
-      Counted(table.lines, "line"),
+      Counted(table.lines, UnitOf(table)),
       table.whole ? ", all of them, were looked at."
                   : absl::StrCat(" of about ", WithCommas(table.all_lines), " were looked at."));
   std::vector<std::string> lines = {line};
@@ -231,6 +256,18 @@ std::vector<std::string> HeaderOf(const ParsedCommand& command, const CheckOptio
   lines.push_back(
       absl::StrCat("  sluice launch --job=", options.output.empty() ? "JOB" : options.output));
   return lines;
+}
+
+// A job that names its files one by one has no columns of folders.
+void LeaveOutFolders(const TableProfile& table, const CheckOptions& options,
+                     JobProposal* proposal) {
+  for (const ColumnProfile& column : table.folder_columns) {
+    proposal->left_out.emplace_back(
+        column.name(),
+        absl::StrCat("it is the name of a folder, and a column only of jobs whose data.train_files "
+                     "and data.eval_files are patterns, such as ",
+                     options.patterns[0]));
+  }
 }
 
 void PrintWrapped(const std::string& line) { std::cout << Wrapped(line, 80) << "\n"; }
@@ -244,13 +281,18 @@ int Check(const ParsedCommand& command, const CheckOptions& options) {
         CheckOutputFile("--output", options.output, replace, inputs, Env::Real());
     if (!output.ok()) return ReportError(output);
   }
-  const auto table = ProfileTable(options.files, options.limits, AllPlaces());
+  auto table = ProfileTable(options.files, options.limits, AllPlaces());
+  if (absl::IsFailedPrecondition(table.status())) {
+    // Parquet without Arrow: no file is read before it is there.
+    return ReportError(absl::InvalidArgumentError(table.status().message()));
+  }
   if (!table.ok()) return ReportError(table.status());
   if (table->lines == table->bad.count) {
     return ReportError(absl::InvalidArgumentError(
         absl::StrCat("data file ", options.files[0],
                      " has a header but no lines with examples: ", table->bad.Describe())));
   }
+  table->folder_columns = FolderColumns(options.patterns, *table);
   if (!json) std::cout << TableText(*table);
   const auto label = ChooseLabel(*table, command.Text("label"));
   if (!label.ok()) {
@@ -261,6 +303,7 @@ int Check(const ParsedCommand& command, const CheckOptions& options) {
     return ReportError(label.status());
   }
   JobProposal proposal = ProposeJob(*table, *label, JobNameOf(options));
+  LeaveOutFolders(*table, options, &proposal);
   const std::vector<std::string> suspicious = SuspiciousColumns(*table, *label);
   if (!json) std::cout << ProposalText(*table, *label, proposal, suspicious);
   if (proposal.job.features().empty()) {
@@ -316,11 +359,11 @@ std::vector<FlagSpec> CheckDataFlags() {
        "check: write the proposed job to this file. gen: the data (required): a file, \"-\" for "
        "standard output, or with --files the folder for part-00000.tsv, ..."},
       {"hold_out", FlagKind::kText, "SHARE", "0.1",
-       "check: with one data file, copy its lines to OUTPUT-train and OUTPUT-eval, this share to "
-       "the "
-       "latter; 0: no copies, and no evaluation"},
+       "check: with one data file, copy its lines or rows to OUTPUT-train and OUTPUT-eval, this "
+       "share to the latter; 0: no copies, and no evaluation"},
       {"all", FlagKind::kBool, "", "",
-       "check: look at everything; default: 64 MiB of text of at most 64 files"},
+       "check: look at everything; default: 64 MiB of text, or of Parquet's columns, of at most "
+       "64 files"},
       {"json", FlagKind::kBool, "", "", "check: print the report as JSON"},
       {"overwrite", FlagKind::kBool, "", "", "replace files that exist"},
   };

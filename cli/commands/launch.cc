@@ -2,16 +2,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <iostream>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "cli/cluster/child_process.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/launch_hosts.h"
+#include "cli/jobs/dashboard_address.h"
 #include "cli/jobs/interruption.h"
 #include "cli/jobs/job_files.h"
 #include "cli/jobs/job_submission.h"
@@ -35,6 +39,7 @@
 #include "common/daemon/control_plane.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/stop_signal.h"
+#include "common/places/places_env.h"
 #include "model/built_in_models.h"
 #include "model/without_pservers.h"
 
@@ -53,7 +58,7 @@ struct Viewers {
 
 // Submits the job and follows it. Runs on the main thread, since it starts processes again.
 int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
-           const LimitsConfig& limits, LocalCluster* cluster, const Viewers& viewers,
+           const LimitsConfig& limits, Cluster* cluster, const Viewers& viewers,
            Interruption* interruption) {
   ProgressPrinter* const printer = viewers.printer;
   const auto client =
@@ -72,6 +77,7 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
       client.get(), request, patience, [cluster] { return cluster->CheckProcesses(); },
       Clock::Real());
   int code = kJobFailed;
+  JobStatus newest;  // that the scheduler has told
   if (submitted.ok()) {
     printer->Note(DescribeOutput(request.config(), submitted->job_id()));
     WatchOptions watch;
@@ -79,7 +85,8 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     watch.client = client.get();
     watch.job_id = submitted->job_id();
     watch.printer = printer;
-    watch.on_status = [interruption, viewers](const JobStatus& status) {
+    watch.on_status = [interruption, viewers, &newest](const JobStatus& status) {
+      newest = status;
       if (viewers.stream != nullptr) viewers.stream->Update(status);
       interruption->SetCheckpoint(PrintableLine(status.checkpoint().dir()));
     };
@@ -99,6 +106,11 @@ int RunJob(const ParsedCommand& command, const SubmitJobRequest& request,
     code = ReportEnd(status);
     if (interruption->came() && status.ok())
       PrintNote(ResumeHint("launch", command, request.config(), *status));
+    if (!status.ok() && NamesHosts(command) && cluster->SchedulerIsLost()) {
+      newest.set_state(JOB_CANCELLED);  // nobody continues it
+      PrintNote(ResumeHint("launch", command, request.config(), newest));
+      code = kJobFailed;
+    }
   } else {
     const absl::Status why = cluster->CheckProcesses();
     code = ReportError(why.ok() ? submitted.status() : why);
@@ -113,8 +125,12 @@ bool ChoosesPservers(const ParsedCommand& command) { return command.Text("server
 // Loads the job. --gpus and --cpu_workers, when given, set its worker_num; --server_num=0 sets what
 // a job without pservers needs.
 absl::StatusOr<JobConfig> JobToLaunch(const ParsedCommand& command) {
-  SLUICE_ASSIGN_OR_RETURN(const uint32_t workers, WorkersOfGpus(command));
   std::vector<ConfigOverride> overrides;
+  if (NamesHosts(command)) {
+    SLUICE_ASSIGN_OR_RETURN(const HostsPlan plan, HostsPlanOf(command));
+    overrides.push_back({"worker_num", absl::StrCat(plan.worker_num()), "--hosts"});
+  }
+  SLUICE_ASSIGN_OR_RETURN(const uint32_t workers, WorkersOfGpus(command));
   if (workers > 0) overrides.push_back({"worker_num", absl::StrCat(workers), "--gpus"});
   SLUICE_ASSIGN_OR_RETURN(JobConfig job, JobFromFlags(command, overrides));
   if (!ChoosesPservers(command) && command.Number("server_num") == 0)
@@ -133,7 +149,7 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
     return absl::InvalidArgumentError(
         "--server_num=auto measures training, and evaluate_only trains nothing; give a number");
   }
-  if (job.worker_num() > 1000) {
+  if (job.worker_num() > 1000 && !NamesHosts(command)) {
     return absl::InvalidArgumentError(absl::StrCat("--worker_num=", job.worker_num(),
                                                    " is too many for one host; give at most 1000"));
   }
@@ -205,14 +221,14 @@ int DryRun(const JobConfig& job, const SubmitJobRequest& request, const WorkerDe
   if (!there.ok()) return ReportError(there);
   for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
   for (const std::string& line : ModelLines(job)) PrintOnStderr(line);
-  for (const std::string& warning : WarningsOf(request, Env::Real()))
+  for (const std::string& warning : WarningsOf(request, AllPlaces()))
     PrintOnStderr(absl::StrCat("warning: ", warning));
   std::cout << ToTextproto(job);
   return kDone;
 }
 
 // Prints the job, its cluster and the folder of the logs.
-void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pservers,
+void PrintLaunch(const ParsedCommand& command, const JobConfig& job, size_t pservers,
                  const std::string& logs) {
   const std::string wanted = command.Text("log_dir");
   PrintJob(absl::StrCat(
@@ -225,7 +241,7 @@ void PrintLaunch(const ParsedCommand& command, const JobConfig& job, int pserver
 // Checks what the job reads and writes. `job_file`: where the job is from.
 absl::Status CheckFiles(const SubmitJobRequest& request, const std::string& job_file,
                         DataCheckReport* data) {
-  Env* const env = Env::Real();
+  Env* const env = AllPlaces();
   SLUICE_RETURN_IF_ERROR(CheckJobFiles(JobToCheck(request), "output", env, data));
   SLUICE_RETURN_IF_ERROR(CheckJobOutputs(request.config(), job_file, env));
   SLUICE_RETURN_IF_ERROR(CheckKeepsUnfinished(request, env));
@@ -234,7 +250,7 @@ absl::Status CheckFiles(const SubmitJobRequest& request, const std::string& job_
 
 // Calls `run`, and then stops the cluster. Returns the exit code of `run`, or that of a signal that
 // came first.
-int RunAndStop(LocalCluster* cluster, ProgressMode mode,
+int RunAndStop(Cluster* cluster, ProgressMode mode,
                const std::function<int(Interruption* interruption)>& run) {
   // It lives until the cluster has stopped, which a second signal may still cut short.
   Interruption interruption(WatchOptions().save_grace, mode == ProgressMode::kLive);
@@ -261,14 +277,24 @@ int Launch(const ParsedCommand& command) {
   if (!files.ok()) return ReportError(files);
   for (const std::string& warning : data.warnings)
     PrintOnStderr(absl::StrCat("warning: ", warning));
+  for (const std::string& note : NotesOf(*request, AllPlaces()))
+    PrintOnStderr(absl::StrCat("note: ", note));
   if (command.Switch("dry_run")) return DryRun(*job, *request, options->devices, data);
   // This comes before any thread starts, because threads inherit the blocked signals.
   StopSignal::Install(false);
   const auto stream = StreamOf(command);
   if (!stream.ok()) return ReportError(stream.status());
+  std::optional<HostsPlan> hosts;
+  if (NamesHosts(command)) {
+    auto plan = HostsPlanOf(command);
+    if (!plan.ok()) return ReportError(plan.status());
+    hosts = *std::move(plan);
+  }
   std::string gpus;
-  absl::Status there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
-  if (there.ok()) there = CheckWeightsOnDevices(*job, options->devices);
+  absl::Status there;
+  // Each worker on another host looks for its device itself.
+  if (!hosts.has_value()) there = CheckDevices(options->devices, &ListCudaDevices, &gpus);
+  if (there.ok() && !hosts.has_value()) there = CheckWeightsOnDevices(*job, options->devices);
   if (!there.ok()) return ReportError(there);
   if (ChoosesPservers(command)) {
     const absl::Status chosen = ChoosePservers(*job, &*options);
@@ -278,15 +304,29 @@ int Launch(const ParsedCommand& command) {
   // This comes after all checks, so that a launch that starts nothing takes no folder.
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());
-  PrintLaunch(command, *job, options->config.pservers_size(), logs->path());
-  std::cout << gpus << std::flush;
-
-  options->logs = *std::move(logs);
+  const std::string log_dir = logs->path();
   const LimitsConfig limits = options->config.limits();
-  auto cluster = LocalCluster::Start(*std::move(options));
+  ProgressPrinter printer(*mode, &std::cout, screen.escapes);
+  absl::StatusOr<std::unique_ptr<Cluster>> cluster;
+  if (hosts.has_value()) {
+    cluster = StartOnHosts(command, *hosts, *job, /*program=*/nullptr, limits, *std::move(logs),
+                           [&printer](const std::string& line) { printer.Note(line); });
+    if (cluster.ok()) {
+      PrintLaunch(command, *job, hosts->placement.pservers.size(), log_dir);
+      std::cout << DescribeHosts(*hosts) << "\n";
+    }
+  } else {
+    PrintLaunch(command, *job, static_cast<size_t>(options->config.pservers_size()), log_dir);
+    std::cout << gpus << std::flush;
+    options->logs = *std::move(logs);
+    cluster = LocalCluster::Start(*std::move(options));
+  }
   if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
   if (!cluster.ok()) return StopSignal::Wait();
-  ProgressPrinter printer(*mode, &std::cout, screen.escapes);
+  // The admin port of another host is on its loopback.
+  if (!hosts.has_value())
+    std::cout << DashboardLineOf(log_dir, (*cluster)->credentials().tls()) << "\n";
+  std::cout << std::flush;
   return RunAndStop(cluster->get(), *mode, [&](Interruption* interruption) {
     return RunJob(command, *request, limits, cluster->get(), {&printer, stream->get()},
                   interruption);
@@ -299,16 +339,18 @@ constexpr absl::Duration kLookForJob = absl::Milliseconds(50);
 // How long the first program has to end by itself after another one has ended.
 constexpr absl::Duration kFirstEndsToo = absl::Seconds(2);
 
-// The path of an executable as a shell finds it. NOT_FOUND: there is none.
-absl::StatusOr<std::string> FindExecutable(const std::string& name) {
-  if (absl::StrContains(name, '/')) return name;
-  const char* const path = std::getenv("PATH");
-  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
-    const std::string file = absl::StrCat(folder.empty() ? "." : folder, "/", name);
-    if (access(file.c_str(), X_OK) == 0) return file;
+absl::StatusOr<std::string> InterpreterOf(const ParsedCommand& command) {
+  const std::string name = command.Text("python");
+  if (NamesHosts(command)) {
+    // Each host finds a name in its own PATH. A path is the same on all, where guards do not begin
+    // in the current folder.
+    if (!absl::StrContains(name, '/')) return name;
+    std::error_code error;
+    return std::filesystem::absolute(name, error).string();
   }
-  return absl::NotFoundError(
-      absl::StrCat("--python=", name, ": there is no such program in PATH; give its path"));
+  const auto found = FindExecutable(name);
+  if (found.ok()) return found;
+  return absl::NotFoundError(absl::StrCat("--python=", name, ": ", found.status().message()));
 }
 
 absl::StatusOr<WorkerProgram> ProgramOf(const ParsedCommand& command) {
@@ -319,23 +361,27 @@ absl::StatusOr<WorkerProgram> ProgramOf(const ParsedCommand& command) {
     return refuse("job", "the program makes the job itself; give it the file in the program");
   if (command.Switch("dry_run"))
     return refuse("dry_run", "only the program knows its job; this is not supported yet");
-  if (ChoosesPservers(command) || command.Number("server_num") == 0)
+  if (ChoosesPservers(command) ||
+      (command.Given("server_num") && command.Number("server_num") == 0))
     return refuse("server_num", "give the number of pservers, at least 1");
   if (command.Given("gpus")) return refuse("gpus", "programs have not run on GPUs yet");
   WorkerProgram program;
-  SLUICE_ASSIGN_OR_RETURN(program.interpreter, FindExecutable(command.Text("python")));
+  SLUICE_ASSIGN_OR_RETURN(program.interpreter, InterpreterOf(command));
   program.file = command.Text("program");
   program.args = command.words;
   program.debugs = command.Switch("pdb");
   if (!Env::Real()->Exists(program.file))
     return absl::InvalidArgumentError(absl::StrCat("--program=", program.file, " does not exist"));
+  if (!NamesHosts(command)) return program;
+  if (program.debugs) return refuse("pdb", "a program on other hosts has no terminal");
+  std::error_code error;
+  program.file = std::filesystem::absolute(program.file, error).string();
   return program;
 }
 
 // Waits until the program's first worker has written its job. The user's own code runs until then,
 // so there is no limit of time. INTERNAL: a process has ended. CANCELLED: the user has interrupted.
-absl::Status AwaitJob(const std::string& file, LocalCluster* cluster,
-                      const Interruption& interruption) {
+absl::Status AwaitJob(const std::string& file, Cluster* cluster, const Interruption& interruption) {
   while (!Env::Real()->Exists(file)) {
     if (interruption.came()) return absl::CancelledError("interrupted");
     absl::Status ended = cluster->CheckProcesses();
@@ -345,6 +391,13 @@ absl::Status AwaitJob(const std::string& file, LocalCluster* cluster,
     while (!ended.ok() && Clock::Real()->Now() < deadline) {
       Clock::Real()->Sleep(kLookForJob);
       ended = cluster->CheckProcesses();
+    }
+    // A script that does something else, or whose `with` is never reached, ends like a good one.
+    if (absl::EndsWith(ended.message(), "exited with code 0")) {
+      return absl::Status(ended.code(),
+                          absl::StrCat(ended.message(),
+                                       " without a job: it never came to `with "
+                                       "sluice.torch.worker(...)` or `with sluice.Client(...)`"));
     }
     SLUICE_RETURN_IF_ERROR(ended);
     Clock::Real()->Sleep(kLookForJob);
@@ -362,9 +415,11 @@ std::string NoteOnWorkers(const JobConfig& declared, uint32_t launched, bool giv
 }
 
 // Submits the job that the program has declared, and follows it.
-int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, uint32_t worker_num,
-                   const LimitsConfig& limits, const std::string& logs, LocalCluster* cluster,
-                   const Viewers& viewers, Interruption* interruption) {
+// `hosts`: the cluster when it is on several hosts; else null.
+int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program,
+                   const ClusterConfig& config, const std::string& logs, Cluster* cluster,
+                   HostCluster* hosts, const Viewers& viewers, Interruption* interruption) {
+  const uint32_t worker_num = config.worker_num();
   const std::string file = program.job_file();
   const auto load = [&]() -> absl::StatusOr<SubmitJobRequest> {
     SLUICE_RETURN_IF_ERROR(AwaitJob(file, cluster, *interruption));
@@ -377,6 +432,8 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
     SLUICE_ASSIGN_OR_RETURN(SubmitJobRequest request, SubmissionFromFlags(command, job));
     DataCheckReport data;
     SLUICE_RETURN_IF_ERROR(CheckFiles(request, file, &data));
+    if (hosts != nullptr)
+      SLUICE_RETURN_IF_ERROR(hosts->CheckPaths(PathsOfJob(request.config(), "output")));
     for (const std::string& warning : data.warnings)
       PrintOnStderr(absl::StrCat("warning: ", warning));
     return request;
@@ -388,9 +445,9 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
         ->Shutdown();
     return absl::IsCancelled(request.status()) ? kJobFailed : ReportError(request.status());
   }
-  PrintLaunch(command, request->config(), static_cast<int>(command.Number("server_num")), logs);
+  PrintLaunch(command, request->config(), static_cast<size_t>(config.pservers_size()), logs);
   std::cout << std::flush;
-  const int code = RunJob(command, *request, limits, cluster, viewers, interruption);
+  const int code = RunJob(command, *request, config.limits(), cluster, viewers, interruption);
   if (code != kDone) return code;
   const std::vector<std::string> failures =
       cluster->AwaitPrograms([interruption] { return interruption->came(); }, PrintNote);
@@ -398,26 +455,41 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program, u
   return failures.empty() ? kDone : kJobFailed;
 }
 
+// The number of workers of a program.
+absl::StatusOr<uint32_t> WorkersOfProgram(const ParsedCommand& command,
+                                          const std::optional<HostsPlan>& hosts) {
+  if (hosts.has_value()) return hosts->worker_num();
+  uint32_t worker_num = 1;
+  const std::string wanted = command.TextOrVariable("worker_num");
+  if (wanted.empty() || (absl::SimpleAtoi(wanted, &worker_num) && worker_num > 0))
+    return worker_num;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--worker_num=", wanted, " is not a number of workers; give 1 or more"));
+}
+
 int LaunchProgram(const ParsedCommand& command) {
+  std::optional<HostsPlan> hosts;
+  if (NamesHosts(command)) {
+    auto plan = HostsPlanOf(command);
+    if (!plan.ok()) return ReportError(plan.status());
+    hosts = *std::move(plan);
+  }
   auto program = ProgramOf(command);
   if (!program.ok()) return ReportError(program.status());
   const Screen screen = StandardScreen();
   // A line that is rewritten in place would get into the debugger's way.
   const auto mode = ParseProgressMode(command.Text("progress"), screen.live && !program->debugs);
   if (!mode.ok()) return ReportError(mode.status());
-  uint32_t worker_num = 1;
-  const std::string wanted = command.TextOrVariable("worker_num");
-  if (!wanted.empty() && (!absl::SimpleAtoi(wanted, &worker_num) || worker_num == 0)) {
+  const auto worker_num = WorkersOfProgram(command, hosts);
+  if (!worker_num.ok()) return ReportError(worker_num.status());
+  if (program->debugs && *worker_num > 1) {
     return ReportError(absl::InvalidArgumentError(
-        absl::StrCat("--worker_num=", wanted, " is not a number of workers; give 1 or more")));
-  }
-  if (program->debugs && worker_num > 1) {
-    return ReportError(absl::InvalidArgumentError(
-        absl::StrCat("--pdb with --worker_num=", worker_num,
+        absl::StrCat("--pdb with --worker_num=", *worker_num,
                      ": the terminal can serve the debugger of one process; give --worker_num=1")));
   }
   JobConfig known;  // all that the cluster needs of the job
-  known.set_worker_num(worker_num);
+  known.set_worker_num(*worker_num);
+  known.set_output_dir(command.TextOrVariable("output_dir"));
   auto options = ClusterOptions(command, known);
   if (!options.ok()) return ReportError(options.status());
   StopSignal::Install(false);
@@ -426,16 +498,40 @@ int LaunchProgram(const ParsedCommand& command) {
   auto logs = LogsOf(command);
   if (!logs.ok()) return ReportError(logs.status());
   const std::string log_dir = logs->path();
-  program->folder = log_dir + "/program";
-  options->program = *program;
-  options->logs = *std::move(logs);
-  const LimitsConfig limits = options->config.limits();
-  auto cluster = LocalCluster::Start(*std::move(options));
-  if (!cluster.ok() && !absl::IsCancelled(cluster.status())) return ReportError(cluster.status());
-  if (!cluster.ok()) return StopSignal::Wait();
+  std::error_code error;
+  program->folder = std::filesystem::absolute(log_dir, error).string() + "/program";
+  ClusterConfig config = options->config;
   ProgressPrinter printer(*mode, &std::cout, screen.escapes);
-  return RunAndStop(cluster->get(), *mode, [&](Interruption* interruption) {
-    return RunProgramsJob(command, *program, worker_num, limits, log_dir, cluster->get(),
+  std::unique_ptr<Cluster> cluster;
+  HostCluster* on_hosts = nullptr;
+  absl::Status started;
+  if (hosts.has_value()) {
+    auto made = StartOnHosts(command, *hosts, known, &*program, config.limits(), *std::move(logs),
+                             [&printer](const std::string& line) { printer.Note(line); });
+    started = made.status();
+    if (made.ok()) {
+      on_hosts = made->get();
+      cluster = *std::move(made);
+      std::cout << DescribeHosts(*hosts) << std::endl;
+      const LimitsConfig limits = config.limits();
+      config = LoopbackCluster("127.0.0.1:0", static_cast<int>(hosts->placement.pservers.size()),
+                               static_cast<int>(*worker_num));
+      *config.mutable_limits() = limits;
+    }
+  } else {
+    options->program = *program;
+    options->logs = *std::move(logs);
+    auto made = LocalCluster::Start(*std::move(options));
+    started = made.status();
+    if (made.ok()) cluster = *std::move(made);
+  }
+  if (absl::IsCancelled(started)) return StopSignal::Wait();
+  if (!started.ok()) return ReportError(started);
+  // The admin port of another host is on its loopback.
+  if (!hosts.has_value())
+    std::cout << DashboardLineOf(log_dir, cluster->credentials().tls()) << std::endl;
+  return RunAndStop(cluster.get(), *mode, [&](Interruption* interruption) {
+    return RunProgramsJob(command, *program, config, log_dir, cluster.get(), on_hosts,
                           {&printer, stream->get()}, interruption);
   });
 }
@@ -456,6 +552,11 @@ int LaunchAny(const ParsedCommand& command) {
     return ReportError(absl::InvalidArgumentError(
         "--pdb without --program: there is no Python program to debug; remove --pdb"));
   }
+  for (const char* flag : {"scheduler_host", "ports", "ship", "show_logs"}) {
+    if (!command.Given(flag) || NamesHosts(command)) continue;
+    return ReportError(absl::InvalidArgumentError(
+        absl::StrCat("--", flag, " without --hosts has no effect; remove it, or give --hosts")));
+  }
   return Launch(command);
 }
 
@@ -464,7 +565,8 @@ int LaunchAny(const ParsedCommand& command) {
 Command LaunchCommand() {
   CommandSpec spec;
   spec.name = "launch";
-  spec.summary = "Starts a local cluster, runs one job on it and stops it.";
+  spec.summary =
+      "Starts a cluster on this host, or over ssh on several, runs one job on it and stops it.";
   spec.flags = JobFlags();
   for (FlagSpec& flag : ClusterFlags()) {
     if (flag.name == "server_num") {
@@ -476,6 +578,7 @@ Command LaunchCommand() {
     }
     spec.flags.push_back(std::move(flag));
   }
+  for (FlagSpec& flag : HostFlags()) spec.flags.push_back(std::move(flag));
   spec.flags.push_back(
       {"program", FlagKind::kText, "FILE.py", "",
        "instead of --job: each worker is this Python program, which makes the job "
@@ -503,7 +606,9 @@ Command LaunchCommand() {
       "  sluice launch --job=J --server_num=auto --worker_num=4\n"
       "  sluice launch --job=J --a_sync=false --server_num=0   # without pservers\n"
       "  sluice launch --job=J --tls                           # mutual TLS\n"
+      "  sluice launch --job=J --hosts=a:4,b:4                 # over ssh, with TLS\n"
       "  sluice launch --program=train.py --worker_num=2 -- --epochs 3\n"
+      "  sluice launch --program=train.py --hosts=a:4,b:4 --ship --python=/opt/torch/bin/python\n"
       "  sluice launch --program=train.py --pdb                # debug one worker\n"
       "  sluice launch --job=J --set optimizers.all.learning_rate=0.01 --dry_run\n";
   return {spec, &LaunchAny};

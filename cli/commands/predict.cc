@@ -119,7 +119,7 @@ int Predict(const ParsedCommand& command) {
   const auto mode = ParseProgressMode(command.Text("progress"), isatty(STDERR_FILENO) == 1);
   if (!mode.ok()) return ReportError(mode.status());
   // A wrong --model is found before the data is looked at, which may be large.
-  if (const absl::Status model = ReadManifest(options->model_dir, Env::Real()).status();
+  if (const absl::Status model = ReadManifest(options->model_dir, options->env).status();
       !model.ok())
     return ReportError(model);
   // Patterns become files first, so that the output can be compared with each of them.
@@ -151,13 +151,15 @@ Command PredictCommand() {
   spec.name = "predict";
   spec.summary = "Writes the score of each line of a data file, in input order; needs no cluster.";
   spec.flags = {
-      {"model", FlagKind::kText, "DIR", "", "folder of a saved model: OUTPUT_DIR/model (required)"},
+      {"model", FlagKind::kText, "DIR|URL", "",
+       "folder of a saved model: OUTPUT_DIR/model (required)"},
       {"data", FlagKind::kText, "FILE|URL", "",
        "files or globs, in the format of the model's job; one named twice is scored twice; - is "
        "standard input (required)",
        true},
-      {"output", FlagKind::kText, "FILE", "",
-       "file for one probability per line; it is replaced only when all lines are scored; - is "
+      {"output", FlagKind::kText, "FILE|URL", "",
+       "file, or object of a store (s3://), for one probability per line; it is replaced only when "
+       "all lines are scored; - is "
        "standard output (required)"},
       {"id_column", FlagKind::kText, "NAME", "",
        "write this column of the data and a tab before each probability; a value with a tab, a "

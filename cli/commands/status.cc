@@ -3,6 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/commands/commands.h"
+#include "cli/jobs/dashboard_address.h"
+#include "cli/jobs/endpoints.h"
 #include "cli/jobs/scheduler_access.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
@@ -10,6 +12,8 @@
 #include "cli/screen/status_text.h"
 #include "common/admin/status_json.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
+#include "common/daemon/process_info.h"
 #include "common/daemon/scheduler_client.h"
 
 namespace sluice::cli {
@@ -31,6 +35,16 @@ absl::Status NoJob(const ClusterStatus& status, const std::string& job_id) {
   return absl::NotFoundError(
       absl::StrCat("the cluster knows no job '", job_id, "'; ",
                    known.empty() ? "it has no jobs" : absl::StrCat("its jobs are ", known)));
+}
+
+// The line that says where the dashboard is. A browser needs the command where it would need a
+// certificate, or where the scheduler's admin port is on the loopback of another host.
+std::string DashboardOf(const ParsedCommand& command, const ClusterStatus& status) {
+  const MemberStatus& scheduler = status.scheduler();
+  const bool elsewhere = scheduler.host() != HostName();
+  const bool tls = OperatorFiles(command, FindScheduler(command).value_or("")).given();
+  const std::string line = DashboardLine(PrintableLine(scheduler.admin_address()), tls || elsewhere, "");
+  return line.empty() ? "" : absl::StrCat("\n", line, "\n");
 }
 
 int Status(const ParsedCommand& command) {
@@ -57,6 +71,7 @@ int Status(const ParsedCommand& command) {
     if (watch && screen.escapes) std::cout << "\x1b[H\x1b[2J";
     std::cout << (job == nullptr ? StatusText(*status, screen.escapes)
                                  : StatusOfJob(*status, job_id, screen.escapes));
+    if (job == nullptr) std::cout << DashboardOf(command, *status);
     if (!watch || (job != nullptr && HasEnded(job->state()))) return kDone;
     if (!screen.escapes) std::cout << "\n";
     if (!std::cout.flush()) return kDone;

@@ -20,6 +20,7 @@
 #include "common/config/job_config.h"
 #include "common/daemon/identity.h"
 #include "common/daemon/stop_signal.h"
+#include "common/places/places_env.h"
 
 namespace sluice::cli {
 namespace {
@@ -73,7 +74,7 @@ int Submit(const ParsedCommand& command) {
   const Screen screen = StandardScreen();
   const auto mode = ParseProgressMode(command.Text("progress"), screen.live);
   if (!mode.ok()) return ReportError(mode.status());
-  if (const absl::Status kept = CheckJobKeepsInputs(*job, command.Text("job"), Env::Real());
+  if (const absl::Status kept = CheckJobKeepsInputs(*job, command.Text("job"), AllPlaces());
       !kept.ok()) {
     return ReportError(kept);
   }
@@ -88,27 +89,29 @@ int Submit(const ParsedCommand& command) {
   const auto at = ParseAddressList(address.ok() ? *address : "");
   if (!at.ok() || AllLoopback(*at)) {
     absl::Status files = CheckOutputIsNoFile(*job);
-    if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), Env::Real());
+    if (files.ok()) files = CheckJobOutputs(*job, command.Text("job"), AllPlaces());
     // The scheduler checks these, too, and knows the running job that has the folder.
-    if (files.ok() && dry_run) files = CheckKeepsUnfinished(*request, Env::Real());
-    if (files.ok() && dry_run) files = CheckCanResume(*request, Env::Real());
+    if (files.ok() && dry_run) files = CheckKeepsUnfinished(*request, AllPlaces());
+    if (files.ok() && dry_run) files = CheckCanResume(*request, AllPlaces());
     // Only a dry run requires the data: the address may be a forwarded port, and the data may be on
     // the cluster's hosts only.
     if (files.ok() && dry_run) files = CheckDataIsHere(*job);
     if (files.ok() && dry_run) {
       DataCheckOptions others;
       others.other_reader = true;
-      files = CheckDataLines(JobToCheck(*request), Env::Real(), others, &data);
+      files = CheckDataLines(JobToCheck(*request), AllPlaces(), others, &data);
     }
-    if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request), Env::Real());
+    if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request), AllPlaces());
     if (!files.ok()) return ReportError(files);
   }
+  for (const std::string& note : NotesOf(*request, AllPlaces()))
+    PrintOnStderr(absl::StrCat("note: ", note));
   if (dry_run) {
     for (const std::string& line : data.coverage) PrintOnStderr(absl::StrCat("note: ", line));
     for (const std::string& line : ModelLines(*job)) PrintOnStderr(line);
     for (const std::string& warning : data.warnings)
       PrintOnStderr(absl::StrCat("warning: ", warning));
-    for (const std::string& warning : WarningsOf(*request, Env::Real()))
+    for (const std::string& warning : WarningsOf(*request, AllPlaces()))
       PrintOnStderr(absl::StrCat("warning: ", warning));
     std::cout << ToTextproto(*job);
     return kDone;

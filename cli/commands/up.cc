@@ -9,6 +9,7 @@
 #include "cli/cluster/background_process.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/commands/commands.h"
+#include "cli/jobs/dashboard_address.h"
 #include "cli/jobs/endpoints.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
@@ -172,7 +173,8 @@ int Up(const ParsedCommand& command) {
             << Counted(servers, "pserver") << ", " << Counted(workers, "worker") << "; logs in "
             << log_dir << "\n"
             << "  sluice submit --job=FILE" << log_flag << "\n  sluice status" << log_flag
-            << "\n  sluice down" << log_flag << std::endl;
+            << "\n  sluice down" << log_flag << "\n"
+            << "  " << DashboardLineOf(log_dir, (*cluster)->credentials().tls()) << std::endl;
   const std::string log_file = log_dir + "/supervisorlog.0";
   const auto log = LogFile::Open(log_file, LogFile::BytesOf(log_limits));
   if (!log.ok()) return ReportError(log.status());

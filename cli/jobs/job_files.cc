@@ -17,6 +17,7 @@
 #include "common/base/file_lock.h"
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
+#include "common/config/data_format.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/own_data.h"
@@ -125,13 +126,21 @@ absl::Status CheckWritable(const std::string& folder, const Refusal& refuse) {
   return refuse(std::strerror(errno));
 }
 
+// Credentials, and the names of bucket and region. Whether the store lets the job write, and heeds
+// conditions, is for the scheduler to find out.
+absl::Status CheckStore(const std::string& folder) {
+  const absl::Status listed = AllPlaces()->List(folder).status();
+  if (listed.ok() || absl::IsNotFound(listed)) return absl::OkStatus();
+  return NoOutput(folder, std::string(listed.message()));
+}
+
 absl::Status NoTrace(const std::string& file, const std::string& why) {
   return absl::InvalidArgumentError(
       absl::StrCat("trace_file: cannot write ", file, ": ", why, "; give a writable --trace=FILE"));
 }
 
 absl::Status CheckTraceWritable(const std::string& file) {
-  if (file.empty()) return absl::OkStatus();
+  if (file.empty() || HasScheme(file)) return absl::OkStatus();
   std::error_code error;
   if (fs::is_directory(file, error)) return NoTrace(file, "it is a folder");
   return CheckWritable(fs::path(file).parent_path().string(),
@@ -139,10 +148,12 @@ absl::Status CheckTraceWritable(const std::string& file) {
 }
 
 // Says how much data of stores and servers a sync job reads at its start to count lines, and how
-// long that takes; "" when there is none, or when it cannot be read.
+// long that takes; "" when there is none, or when it cannot be read. Formats of rows are not
+// counted: the ends of their files tell.
 std::string CostOfCounting(const JobConfig& job) {
   constexpr uint64_t kMeasuredBytes = 8 << 20;
   if (ModeOf(job.strategy()) != Mode::kSync || job.evaluate_only()) return "";
+  if (FormatOf(job.data()).rows) return "";
   const auto files = ExpandFiles(job.data().train_files(), AllPlaces());
   if (!files.ok()) return "";
   uint64_t bytes = 0;
@@ -240,16 +251,28 @@ std::vector<std::string> WarningsOf(const SubmitJobRequest& request, Env* env) {
   const JobConfig job = JobToCheck(request);
   std::vector<std::string> warnings =
       WarnOfFilesNamedAgain(job, AllPlaces()).value_or(std::vector<std::string>());
-  const auto of_model = CheckInitialModel(job, BuiltInSpecs(), env);
-  if (of_model.ok()) warnings.insert(warnings.end(), of_model->begin(), of_model->end());
-  const auto of_checkpoint = CheckInitialCheckpoint(job, BuiltInSpecs(), env);
-  if (of_checkpoint.ok())
-    warnings.insert(warnings.end(), of_checkpoint->begin(), of_checkpoint->end());
+  for (const auto& start : {CheckInitialModel(job, BuiltInSpecs(), env),
+                            CheckInitialCheckpoint(job, BuiltInSpecs(), env)}) {
+    if (start.ok()) warnings.insert(warnings.end(), start->warnings.begin(), start->warnings.end());
+  }
   if (request.resume()) {
     const auto found = FindCheckpointToResume(request, env, &warnings);
     if (found.ok() && !*found) warnings.push_back(NoCheckpointToResume(job));
   }
   return warnings;
+}
+
+std::vector<std::string> NotesOf(const SubmitJobRequest& request, Env* env) {
+  std::vector<std::string> notes, skipped;
+  const JobConfig& job = request.config();
+  // A job that continues takes nothing from what it once started from.
+  if (request.resume() && FindCheckpointToResume(request, env, &skipped).value_or(std::nullopt))
+    return notes;
+  for (const auto& start : {CheckInitialModel(job, BuiltInSpecs(), env),
+                            CheckInitialCheckpoint(job, BuiltInSpecs(), env)}) {
+    if (start.ok()) notes.insert(notes.end(), start->notes.begin(), start->notes.end());
+  }
+  return notes;
 }
 
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env,
@@ -281,8 +304,10 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
   SLUICE_RETURN_IF_ERROR(CheckDataLines(job, env, DataCheckOptions(), data));
   SLUICE_RETURN_IF_ERROR(CheckStart(job, env));
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
-  SLUICE_RETURN_IF_ERROR(
-      CheckWritable(output, [&](const std::string& why) { return NoOutput(output, why); }));
+  SLUICE_RETURN_IF_ERROR(HasScheme(output) ? CheckStore(output)
+                                           : CheckWritable(output, [&](const std::string& why) {
+                                               return NoOutput(output, why);
+                                             }));
   return CheckTraceWritable(job.trace_file());
 }
 
@@ -290,8 +315,9 @@ absl::Status CheckOutputIsNoFile(const JobConfig& job) {
   std::error_code error;
   // The output need not exist yet. A file on the way to it would make creating it fail.
   const fs::path output = Innermost(job.output_dir());
-  if (fs::exists(output, error) && !fs::is_directory(output, error))
+  if (!HasScheme(job.output_dir()) && fs::exists(output, error) && !fs::is_directory(output, error))
     return NoOutput(job.output_dir(), absl::StrCat(output.string(), " is a file"));
+  if (HasScheme(job.trace_file())) return absl::OkStatus();
   const fs::path trace = job.trace_file();
   if (fs::is_directory(trace, error)) return NoTrace(trace.string(), "it is a folder");
   const fs::path around = Innermost(trace.parent_path());

@@ -52,6 +52,11 @@ absl::Status CheckDataIsHere(const JobConfig& job);
 // Returns, for a dry run, the warnings that the job's status would show later, one line each.
 std::vector<std::string> WarningsOf(const SubmitJobRequest& request, Env* env);
 
+// Returns how the features of the job differ from those of the model or checkpoint that it starts
+// from, and what its tables keep, one line each. Empty when nothing differs, and when the files
+// cannot be read here.
+std::vector<std::string> NotesOf(const SubmitJobRequest& request, Env* env);
+
 // Checks the outputs of a job that other processes will run, possibly as another user. output_dir
 // must not be a file or lie below one; trace_file must not be a folder or lie below a file.
 absl::Status CheckOutputIsNoFile(const JobConfig& job);

@@ -28,7 +28,7 @@ namespace {
 absl::Status CheckModelAndData(const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   if (ProgramGivesData(job)) return absl::OkStatus();
-  return DataSource::Create(job.data(), model->schema()).status();
+  return DataSource::Create(job.data(), model->schema(), Env::Real()).status();
 }
 
 // Refuses two flags that give one field different values. A flag that is given twice is no
@@ -123,7 +123,7 @@ std::vector<FlagSpec> JobFlags() {
   for (const ShortOption& option : ShortOptions()) {
     if (std::string(option.name) == "trace") {
       flags.push_back(
-          {"trace", FlagKind::kText, "FILE", "",
+          {"trace", FlagKind::kText, "FILE|URL", "",
            "write a timeline of all processes, for https://ui.perfetto.dev (SLUICE_TRACE)"});
       continue;
     }

@@ -69,7 +69,10 @@ std::vector<InputFile> InputsOf(const JobConfig& job, const std::string& job_fil
 absl::Status CheckIsNoInput(const std::string& flag, const std::string& output,
                             const std::vector<InputFile>& inputs) {
   for (const InputFile& input : inputs) {
-    if (HasScheme(input.path) || !IsSameFile(Env::Real(), output, input.path)) continue;
+    // Objects of stores have no other names.
+    if (HasScheme(output) || HasScheme(input.path) ? output != input.path
+                                                   : !IsSameFile(Env::Real(), output, input.path))
+      continue;
     return absl::InvalidArgumentError(
         absl::StrCat(flag, ": ", output, " is ", input.what,
                      output == input.path ? "" : absl::StrCat(" (", input.path, ")"),

@@ -35,16 +35,21 @@ absl::Status CheckPlainText(const std::string& scheduler, bool insecure) {
 
 std::string CertificateFolder(const std::string& log_dir) { return log_dir + "/cluster_tls"; }
 
-absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
-                                                    const std::string& scheduler) {
+TlsFiles OperatorFiles(const ParsedCommand& command, const std::string& scheduler) {
   TlsFiles files;
   files.cert = command.TextOrVariable("tls_cert");
   files.key = command.TextOrVariable("tls_key");
   files.ca = command.TextOrVariable("tls_ca");
-  const SecurityConfig security = SecurityOf(LogDirOf(command), scheduler);
   // The user's files always win over those of the log folder.
-  if (!files.given() && !security.tls_ca().empty())
+  if (!files.given() && !SecurityOf(LogDirOf(command), scheduler).tls_ca().empty())
     files = FilesOf(CertificateFolder(LogDirOf(command)), "operator");
+  return files;
+}
+
+absl::StatusOr<GrpcCredentials> OperatorCredentials(const ParsedCommand& command,
+                                                    const std::string& scheduler) {
+  const TlsFiles files = OperatorFiles(command, scheduler);
+  const SecurityConfig security = SecurityOf(LogDirOf(command), scheduler);
   SLUICE_ASSIGN_OR_RETURN(GrpcCredentials credentials, GrpcCredentials::Create(files));
   if (!credentials.tls()) {
     SLUICE_RETURN_IF_ERROR(

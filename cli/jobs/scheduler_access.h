@@ -12,15 +12,19 @@
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
 #include "common/security/grpc_credentials.h"
+#include "common/security/tls_files.h"
 
 namespace sluice::cli {
 
 // The folder below the log folder in which `--tls` of sluice launch and up keeps its certificates.
 std::string CertificateFolder(const std::string& log_dir);
 
-// The credentials of an operator: --tls_cert, --tls_key and --tls_ca, else SLUICE_TLS_CERT,
+// The files of an operator's certificate: --tls_cert, --tls_key and --tls_ca, else SLUICE_TLS_CERT,
 // SLUICE_TLS_KEY and SLUICE_TLS_CA. Else those that `--tls` has made for the cluster of the
-// command's log folder, if `scheduler` is its address. Without any: plain TCP, off loopback only
+// command's log folder, if `scheduler` is its address. None: plain TCP.
+TlsFiles OperatorFiles(const ParsedCommand& command, const std::string& scheduler);
+
+// The credentials of an operator, with OperatorFiles. Without any: plain TCP, off loopback only
 // with --insecure, or when that cluster was started with it. On loopback they then lead only to a
 // scheduler of this user or of root, without --any_local_user of the command or of that cluster.
 // INVALID_ARGUMENT: see CheckTlsFiles; or the certificate is for another role; or plain TCP is not

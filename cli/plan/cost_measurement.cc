@@ -59,7 +59,7 @@ class Measurement {
   absl::StatusOr<PlanCosts> Run() {
     const std::string data = folder_ + "/data";
     std::filesystem::create_directories(data);
-    SLUICE_ASSIGN_OR_RETURN(sample_, CopyFirstLines(job_.data(), data, options_.sample_bytes));
+    SLUICE_ASSIGN_OR_RETURN(sample_, CopyBeginning(job_, data, options_.sample_bytes));
     const Mode mode = ModeOf(job_.strategy());
     // The costs of a step are measured without the k_steps of Geo, which has costs of its own.
     const Mode base = mode == Mode::kGeo ? Mode::kAsync : mode;
@@ -92,7 +92,7 @@ class Measurement {
     const std::string folder = absl::StrCat(folder_, "/", ModeName(mode), "-", pservers);
     std::filesystem::create_directories(folder);
     SLUICE_ASSIGN_OR_RETURN(const JobConfig job,
-                            MeasuredJob(job_, mode, k_steps(), sample_.files, folder));
+                            MeasuredJob(job_, mode, k_steps(), sample_.patterns, folder));
     const bool moved = mode == Mode::kSync && WorkersKeepDenseTables(job_);
     options_.cluster.note(absl::StrFormat("measures %s with %s%s for %.1f s", ModeName(mode),
                                           cli::Counted(static_cast<uint64_t>(pservers), "pserver"),

@@ -1,4 +1,5 @@
-// Copies the first lines of a job's training data, so that a measurement reads little of it.
+// Copies the first lines or rows of a job's training data, so that a measurement reads little of
+// it.
 //
 // Thread safety: free function.
 #pragma once
@@ -14,9 +15,12 @@
 namespace sluice::plan {
 
 struct DataSample {
-  std::vector<std::string> files;    // plain text, in the folder
+  std::vector<std::string> files;    // in the folder
   std::vector<std::string> sources;  // the file of the data that each of them begins as
-  double lines = 0;
+  // A pattern for each of the files, below whose wildcard are the folders `key=value` that are
+  // columns of its source (partition_folders.h).
+  std::vector<std::string> patterns;
+  double lines = 0;   // or rows
   double share = 1;   // of the data, by bytes; an estimate for compressed files that are cut
   bool whole = true;  // all lines of all files
 };
@@ -26,6 +30,11 @@ struct DataSample {
 // ExpandFiles and TextReader.
 absl::StatusOr<DataSample> CopyFirstLines(const DataConfig& data, const std::string& folder,
                                           uint64_t bytes);
+
+// The same for a job on any format: of formats of rows, copies of those columns that the job uses,
+// until they have so many bytes uncompressed.
+absl::StatusOr<DataSample> CopyBeginning(const JobConfig& job, const std::string& folder,
+                                         uint64_t bytes);
 
 // Replaces the names of copies in the message by those of the files that they are of.
 absl::Status WithSourceNames(const absl::Status& status, const DataSample& sample);

@@ -10,6 +10,7 @@
 #include "cli/screen/format.h"
 #include "cli/screen/job_summary.h"
 #include "common/base/status_macros.h"
+#include "common/config/mode.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
@@ -60,6 +61,9 @@ absl::StatusOr<Found> FindCheckpoints(const std::string& given, Env* env) {
   // A user may give the output_dir of a job or the folder of its checkpoints.
   for (const std::string& root : {dir, dir + "/checkpoints"}) {
     found.checkpoints = ListCheckpoints(root, env, &found.damaged);
+    // A folder that cannot be read, such as on a store that does not answer, says nothing of them.
+    for (const absl::Status& why : found.damaged)
+      if (found.checkpoints.empty() && !absl::IsDataLoss(why)) return why;
     found.unfinished = ListUnfinishedCheckpoints(root, env);
     if (!found.checkpoints.empty() || !found.damaged.empty()) return found;
     if (found.unfinished.empty()) continue;
@@ -147,6 +151,28 @@ std::string DescribeCheckpoints(const CheckpointStatus& status) {
   return text;
 }
 
+std::string DescribeExports(const ExportStatus& status) {
+  if (status.ByteSizeLong() == 0) return "";
+  std::string text = "exports: none yet";
+  if (status.made() > 0) {
+    text = absl::StrCat(status.base() ? "exported a base" : "exported a delta", " of step ",
+                        WithCommas(status.step()), " ", ShortDuration(status.age_s()), " ago, ",
+                        Counted(status.rows(), "row"), ", ", ByteCount(status.bytes()), " in ",
+                        status.dir(), ", ", Counted(status.made(), "export"), " made (",
+                        Counted(status.bases(), "base"), "), the last in ",
+                        ShortDuration(status.seconds()));
+  }
+  if (!status.doing().empty()) absl::StrAppend(&text, ", ", status.doing());
+  if (!status.new_base().empty()) {
+    absl::StrAppend(&text,
+                    status.base() || status.made() == 0 ? "; base because of: "
+                                                        : "; last new base because of: ",
+                    status.new_base());
+  }
+  if (!status.last_error().empty()) absl::StrAppend(&text, "; last error: ", status.last_error());
+  return text;
+}
+
 std::string DescribeRecovery(const Recovery& recovery) {
   std::vector<std::string> parts;
   const auto add = [&parts](uint64_t count, const std::string& noun, const std::string& what) {
@@ -231,7 +257,8 @@ absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env,
       state.epoch() + 1, " of ", job.train().epochs());
   if (state.steps_per_epoch() > 0) {
     absl::StrAppend(&text, ", ", WithCommas(state.steps_done()), " of ",
-                    WithCommas(state.steps_per_epoch()), " steps of the epoch");
+                    WithCommas(state.steps_per_epoch()), " steps and ",
+                    WithCommas(ExamplesOfEpoch(state)), " examples of the epoch");
   }
   if (state.task_bytes() > 0) {
     absl::StrAppend(&text, ", ", WithCommas(ExamplesOfEpoch(state)), " examples of the epoch, ",
@@ -246,8 +273,10 @@ absl::StatusOr<std::string> DescribeCheckpoint(const std::string& dir, Env* env,
     absl::StrAppend(&text, TableLine(one, table, env));
   for (const WorkerState& worker : state.workers()) {
     if (!worker.has_file()) continue;
-    absl::StrAppendFormat(&text, "  local optimizer state in %s, %s\n", worker.file().name(),
-                          ByteCount(worker.file().bytes()));
+    const bool geo = state.mode() == ModeName(Mode::kGeo);
+    absl::StrAppendFormat(&text, "  %s in %s, %s\n",
+                          geo ? "local optimizer state" : "state of the program's source",
+                          worker.file().name(), ByteCount(worker.file().bytes()));
   }
   return text;
 }

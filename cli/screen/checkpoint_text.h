@@ -18,6 +18,9 @@ namespace sluice::cli {
 std::string CheckpointAge(const CheckpointStatus& status);
 // The same with size, counts, the last error and what is being done, for `sluice status`.
 std::string DescribeCheckpoints(const CheckpointStatus& status);
+// The job's newest export, the state of its chain and what is being done, for `sluice status`; ""
+// when the job makes no exports.
+std::string DescribeExports(const ExportStatus& status);
 // Says what was lost and done again, e.g. "1 worker lost, 2 rollbacks, 512 examples trained again";
 // "" when nothing was lost.
 std::string DescribeRecovery(const Recovery& recovery);

@@ -42,6 +42,7 @@ struct CommandSpec {
   std::vector<FlagSpec> flags;
   std::string examples;      // one per line
   bool only_prints = false;  // a reader that goes away (sluice logs | head) has seen enough
+  std::string variables_of = "";  // the command whose SLUICE_* variables it reads; "": its own
 };
 
 class ParsedCommand {

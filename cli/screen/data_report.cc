@@ -62,6 +62,8 @@ std::string FormatText(const TextShape& shape) {
 std::string TypeText(const ColumnProfile& column) {
   if (column.kind() == ColumnKind::kDate)
     return column.date_format().empty() ? "date" : absl::StrCat("date ", column.date_format());
+  if (column.kind() == ColumnKind::kSeveralValues && column.parts_delimiter().empty())
+    return "lists";
   if (column.kind() == ColumnKind::kSeveralValues)
     return absl::StrCat("values by ", QuotedText(column.parts_delimiter()));
   return KindName(column.kind());
@@ -91,6 +93,15 @@ std::string ColumnLine(const std::string& name, const std::string& type, const s
                        const std::string& distinct, const std::string& holds) {
   return absl::StrFormat("  %-*s %-*s %7s %*s  %s\n", kNameWidth, name, kTypeWidth, type, missing,
                          kDistinctWidth, distinct, holds);
+}
+
+std::string LineOf(const ColumnProfile& column, const std::string& type) {
+  constexpr size_t kHolds = kScreenWidth - kNameWidth - kTypeWidth - kDistinctWidth - 14;
+  return ColumnLine(
+      Short(column.name(), kNameWidth), Short(type, kTypeWidth),
+      Share(column.missing(), column.cells()),
+      absl::StrCat(column.distinct().exact() ? "" : "~", WithCommas(column.distinct().Count())),
+      HoldsText(column, kHolds));
 }
 
 void AppendWrapped(const std::string& line, std::string* text) {
@@ -162,31 +173,34 @@ std::string TableText(const TableProfile& table) {
   }
   std::string files = absl::StrCat("data: ", Counted(table.files.size(), "file"));
   if (size > 0) absl::StrAppend(&files, ", ", ByteCount(size));
-  absl::StrAppend(&files, "; looked at ", Counted(table.lines, "line"), ", ",
+  const char* const unit = FormatOf(table.shape.data).rows ? "row" : "line";
+  absl::StrAppend(&files, "; looked at ", Counted(table.lines, unit), ", ",
                   ByteCount(table.text_bytes), " of text");
   if (table.whole) {
     absl::StrAppend(&files, ": all of it");
   } else {
     if (looked_at < table.files.size()) absl::StrAppend(&files, ", in ", looked_at, " files");
-    absl::StrAppend(&files, ", of about ", WithCommas(table.all_lines),
-                    " lines (--all looks at everything)");
+    absl::StrAppend(&files, ", of about ", WithCommas(table.all_lines), " ", unit,
+                    "s (--all looks at everything)");
   }
   AppendWrapped(files, &text);
-  AppendWrapped("format: " + FormatText(table.shape), &text);
-  absl::StrAppend(&text, "columns: ", table.columns.size(), "\n");
+  AppendWrapped(absl::StrCat("format: ", FormatText(table.shape),
+                             table.row_groups == 0
+                                 ? ""
+                                 : absl::StrCat(", ", WithCommas(table.all_lines), " rows in ",
+                                                Counted(table.row_groups, "row group"))),
+                &text);
+  absl::StrAppend(&text, "columns: ", table.columns.size());
+  if (!table.folder_columns.empty())
+    absl::StrAppend(&text, ", and ", table.folder_columns.size(), " of folders");
+  absl::StrAppend(&text, "\n");
   absl::StrAppend(&text, ColumnLine("name", "type", "missing", "distinct", "holds"));
-  for (size_t c = 0; c < table.columns.size() && c < kShownColumns; ++c) {
-    const ColumnProfile& column = table.columns[c];
-    constexpr size_t kHolds = kScreenWidth - kNameWidth - kTypeWidth - kDistinctWidth - 14;
-    absl::StrAppend(
-        &text, ColumnLine(Short(column.name(), kNameWidth), Short(TypeText(column), kTypeWidth),
-                          Share(column.missing(), column.cells()),
-                          absl::StrCat(column.distinct().exact() ? "" : "~",
-                                       WithCommas(column.distinct().Count())),
-                          HoldsText(column, kHolds)));
-  }
+  for (size_t c = 0; c < table.columns.size() && c < kShownColumns; ++c)
+    absl::StrAppend(&text, LineOf(table.columns[c], TypeText(table.columns[c])));
   if (table.columns.size() > kShownColumns)
     absl::StrAppend(&text, "  ... (", table.columns.size(), " columns; --json has all)\n");
+  for (const ColumnProfile& column : table.folder_columns)
+    absl::StrAppend(&text, LineOf(column, "folder, " + TypeText(column)));
   AppendWrapped(
       absl::StrFormat("  ~ is an estimate with a standard error of %.1f %%; quantiles are "
                       "within %.0f %% of the rank",
@@ -240,6 +254,8 @@ std::string DataReportJson(const TableProfile& table, const LabelChoice* label,
                                  ", \"whole\": ", file.whole ? "true" : "false", "}"));
   }
   for (const ColumnProfile& column : table.columns) columns.push_back(ColumnJson(column));
+  std::vector<std::string> folders;
+  for (const ColumnProfile& column : table.folder_columns) folders.push_back(ColumnJson(column));
   std::string json = absl::StrCat(
       "{\n\"files\": [", absl::StrJoin(files, ",\n  "), "],\n\"lines\": ", table.lines,
       ",\n\"text_bytes\": ", table.text_bytes, ",\n\"all_lines\": ", table.all_lines,
@@ -250,9 +266,10 @@ std::string DataReportJson(const TableProfile& table, const LabelChoice* label,
       ",\n\"comment_prefix\": ", JsonQuoted(csv.comment_prefix()),
       ",\n\"distinct_error\": ", NumberJson(DistinctSketch::kError),
       ",\n\"quantile_error\": ", NumberJson(QuantileSketch::kError), ",\n\"columns\": [\n  ",
-      absl::StrJoin(columns, ",\n  "), "],\n\"duplicate_names\": ", ListJson(table.duplicate_names),
+      absl::StrJoin(columns, ",\n  "), "],\n\"folder_columns\": [", absl::StrJoin(folders, ",\n  "),
+      "],\n\"duplicate_names\": ", ListJson(table.duplicate_names),
       ",\n\"bad_lines\": {\"count\": ", table.bad.count, ", \"first\": ", ListJson(table.bad.first),
-      "}");
+      "},\n\"row_groups\": ", table.row_groups);
   if (label != nullptr) {
     absl::StrAppend(
         &json,

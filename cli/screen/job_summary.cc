@@ -9,6 +9,7 @@
 #include "common/config/mode.h"
 #include "common/config/own_data.h"
 #include "common/places/places_env.h"
+#include "common/table/table_layout.h"
 #include "model/built_in_models.h"
 #include "model/data/expand_files.h"
 #include "model/features/feature_schema.h"
@@ -69,6 +70,25 @@ std::vector<std::string> NotesOnKeptRows(const JobConfig& job) {
                        Counted(all, "row"), " in all")};
 }
 
+// How many rows a limit in GiB is.
+std::vector<std::string> NotesOnLimits(const JobConfig& job) {
+  const auto model = ModelSpec::Create(job, BuiltInSpecs());
+  if (!model.ok()) return {};
+  google::protobuf::RepeatedPtrField<TableConfig> tables;
+  for (const TableConfig& table : (*model)->tables())
+    if (table.max_gib() > 0) *tables.Add() = table;
+  ResolveShards(/*num_pservers=*/1, &tables);
+  const auto layouts = CreateTableLayouts(tables, /*seed=*/0);
+  std::vector<std::string> notes;
+  if (!layouts.ok()) return notes;
+  for (const auto& table : *layouts) {
+    notes.push_back(absl::StrCat("note: max_gib ", table->config().max_gib(), " of table ",
+                                 table->name(), " is ", Counted(table->row_limit(), "row"), " of ",
+                                 table->most_row_bytes(), " bytes"));
+  }
+  return notes;
+}
+
 uint64_t Elements(const TableConfig& table) {
   uint64_t elements = 1;
   for (const uint64_t n : table.shape()) elements *= n;
@@ -98,12 +118,11 @@ std::string Describe(const JobConfig& job) {
 
 std::vector<std::string> NotesOn(const JobConfig& job) {
   std::vector<std::string> notes;
-  std::error_code ignored;
-  if (!job.output_dir().empty() &&
-      std::filesystem::exists(job.output_dir() + "/result.json", ignored)) {
+  if (!job.output_dir().empty() && AllPlaces()->Exists(job.output_dir() + "/result.json")) {
     notes.push_back(
         absl::StrCat("note: this job replaces the earlier result in ", job.output_dir()));
   }
+  for (std::string& note : NotesOnLimits(job)) notes.push_back(std::move(note));
   if (job.evaluate_only()) return notes;
   if (ModeOf(job.strategy()) != Mode::kSync) {
     for (const char* field : {"shuffle_lanes", "shuffle_window"}) {

@@ -19,6 +19,7 @@
 #include "common/base/message_text.h"
 #include "common/daemon/hot_row_use.h"
 #include "common/daemon/identity.h"
+#include "common/daemon/table_rows.h"
 
 namespace sluice::cli {
 namespace {
@@ -140,12 +141,7 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job, bool eac
       if (hosted.job_id() != job.job_id()) continue;
       for (const TableStatus& t : hosted.tables()) {
         // Each pserver reports its own shards; people ask for the table.
-        TableStatus& sum = tables[t.name()];
-        sum.set_kind(t.kind());
-        sum.set_shards(sum.shards() + t.shards());
-        sum.set_rows(sum.rows() + t.rows());
-        sum.set_bytes(sum.bytes() + t.bytes());
-        sum.set_reserved_bytes(sum.reserved_bytes() + t.reserved_bytes());
+        AddShards(t, &tables[t.name()]);
       }
       const std::string pserver = absl::StrCat("    pserver ", member.rank());
       if (!hosted.error().empty())
@@ -176,14 +172,15 @@ std::string TablesOf(const ClusterStatus& status, const JobStatus& job, bool eac
       continue;
     }
     ++dense_tables;
-    dense.set_kind(t.kind());
-    dense.set_shards(dense.shards() + t.shards());
-    dense.set_rows(dense.rows() + t.rows());
-    dense.set_bytes(dense.bytes() + t.bytes());
-    dense.set_reserved_bytes(dense.reserved_bytes() + t.reserved_bytes());
+    AddShards(t, &dense);
   }
   if (dense_tables > 0) add(Counted(dense_tables, "table"), dense);
-  return Columns(rows, {3, 4}) + text;
+  std::string turnover;
+  for (const auto& [name, t] : tables) {
+    if (const std::string described = DescribeRows(t); !described.empty())
+      absl::StrAppend(&turnover, "      table ", name, ": ", described, "\n");
+  }
+  return Columns(rows, {3, 4}) + turnover + text;
 }
 
 // Formats where a worker's time went in this job, and how full its queue of batches is.
@@ -236,6 +233,8 @@ std::string JobText(const ClusterStatus& status, const JobStatus& job, bool each
     }
     const std::string checkpoints = DescribeCheckpoints(job.checkpoint());
     if (!checkpoints.empty()) absl::StrAppend(&text, "    ", checkpoints, "\n");
+    const std::string exports = DescribeExports(job.export_());
+    if (!exports.empty()) absl::StrAppend(&text, "    ", exports, "\n");
     if (!job.recovery().last().empty())
       absl::StrAppend(&text, "    recovery: ", job.recovery().last(), "\n");
     for (const WorkerProgress& worker : job.workers()) {
