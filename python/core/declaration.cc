@@ -14,6 +14,7 @@
 #include "model/built_in_models.h"
 #include "model/data/file_columns.h"
 #include "model/program/program_spec.h"
+#include "python/core/given_batch.h"
 #include "python/core/json_text.h"
 
 namespace sluice {
@@ -50,7 +51,9 @@ absl::Status SaveValues(const std::string& dir, const JobConfig& job,
   manifest.set_job_id(job.name());
   for (const TableConfig& table : spec->tables()) *manifest.add_tables() = table;
   for (TableConfig& table : *manifest.mutable_tables()) {
-    if (table.kind() == TableConfig::SPARSE) table.set_num_shards(1);
+    if (table.kind() != TableConfig::SPARSE) continue;
+    table.set_num_shards(1);
+    table.clear_admit();  // its sketch would be too large for one shard, and no row is there
   }
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
                           CreateTableLayouts(manifest.tables(), job.train().seed()));
@@ -88,6 +91,9 @@ absl::Status ApplySources(ProgramSources sources, JobConfig* job) {
         "sluice.torch.worker(..., eval_source=...)");
   }
   if (sources.evaluate) job->mutable_eval();
+  if (!sources.batches) return absl::OkStatus();
+  for (const ConfigProblem& problem : FindNotGiven(*job))
+    return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.text));
   return absl::OkStatus();
 }
 
@@ -114,12 +120,22 @@ absl::Status OfferJob(const std::string& dir, JobConfig job,
   if (env->Exists(file)) return absl::OkStatus();
   // As the launcher will load it, but for its overrides, none of which changes a parameter's shape.
   const std::string draft = dir + "/draft.textproto";
-  SLUICE_RETURN_IF_ERROR(env->WriteFile(draft, {ToTextproto(job)}));
-  SLUICE_ASSIGN_OR_RETURN(
-      const JobConfig effective,
-      LoadJobConfig(draft, {}, BuiltInSpecs(), nullptr, ColumnsReader(AllPlaces())));
+  const auto load = [&](const JobConfig& of) -> absl::StatusOr<JobConfig> {
+    SLUICE_RETURN_IF_ERROR(env->WriteFile(draft, {ToTextproto(of)}));
+    return LoadJobConfig(draft, {}, BuiltInSpecs(), nullptr, ColumnsReader(AllPlaces()));
+  };
+  absl::StatusOr<JobConfig> effective = load(job);
+  if (!effective.ok() && job.data().day().empty()) {
+    // The day of a daily job usually comes with the launch (--set data.day=...). The launcher
+    // refuses the job when it does not.
+    JobConfig with_day = job;
+    with_day.mutable_data()->set_day("1970-01-01");
+    absl::StatusOr<JobConfig> other = load(with_day);
+    if (other.ok()) effective = std::move(other);
+  }
+  SLUICE_RETURN_IF_ERROR(effective.status());
   const std::string folder = dir + "/initial_values";
-  SLUICE_RETURN_IF_ERROR(SaveValues(folder, effective, values, env));
+  SLUICE_RETURN_IF_ERROR(SaveValues(folder, *effective, values, env));
   job.mutable_model()->mutable_program()->set_initial_values(folder);
   return env->WriteFile(file, {ToTextproto(job)});
 }

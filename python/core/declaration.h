@@ -21,6 +21,8 @@ namespace sluice {
 // What the program gives in place of files.
 struct ProgramSources {
   bool train = false, evaluate = false;
+  // One of them gives batches of values and no table (given_batch.h).
+  bool batches = false;
 };
 
 // Makes the job of a program. `job`: a JobConfig in text format without a model, whose relative

@@ -64,6 +64,16 @@ absl::StatusOr<std::shared_ptr<const ExampleBatches>> ExampleBatches::Create(Job
   return std::shared_ptr<const ExampleBatches>(std::move(batches));
 }
 
+std::vector<std::string> ExampleBatches::VectorColumns() const {
+  std::vector<std::string> columns;
+  for (const Feature& feature : job_.features()) {
+    const NumericFeature& numeric = feature.numeric();
+    if (numeric.has_dim())
+      columns.push_back(numeric.column().empty() ? feature.name() : numeric.column());
+  }
+  return columns;
+}
+
 absl::StatusOr<std::unique_ptr<KeyedBatch>> ExampleBatches::FromColumns(
     const std::vector<Column>& columns) const {
   const FeatureSchema& schema = *spec_->schema();
@@ -148,6 +158,23 @@ absl::StatusOr<std::unique_ptr<FileBatches>> ExampleBatches::Read(
   return files;
 }
 
+absl::StatusOr<std::unique_ptr<TableBatches>> ExampleBatches::ReadTable(
+    std::shared_ptr<const ExampleBatches> batches, ArrowArrayStream* stream, size_t batch_size) {
+  if (batch_size == 0) return absl::InvalidArgumentError("batch_size is 0; give 1 or more");
+  ArrowRows::Part part;
+  part.batch_rows = batch_size;
+  part.need_label = false;
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ArrowRows> rows,
+                          ArrowRows::Create(stream, batches->job_, part));
+  return std::unique_ptr<TableBatches>(new TableBatches(std::move(batches), std::move(rows)));
+}
+
+absl::StatusOr<std::unique_ptr<KeyedBatch>> TableBatches::Next() {
+  SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<GivenBatch> given, rows_->Next());
+  if (given == nullptr) return nullptr;
+  return std::make_unique<KeyedBatch>(batches_->shape(), *given->examples);
+}
+
 absl::StatusOr<bool> FileBatches::ReadPiece() {
   while (stream_ != nullptr || next_file_ < files_.size()) {
     if (stream_ == nullptr) {
@@ -174,7 +201,7 @@ absl::StatusOr<bool> FileBatches::ReadPiece() {
 absl::StatusOr<std::unique_ptr<KeyedBatch>> FileBatches::Next() {
   const ProgramShape& shape = batches_->shape();
   Batch batch;
-  batch.Reset(shape.numbers.size(), shape.slots.size());
+  batch.Reset(shape.num_numeric(), shape.slots.size());
   while (batch.n < batch_size_) {
     if (taken_ == piece_.examples.n) {
       SLUICE_ASSIGN_OR_RETURN(const bool more, ReadPiece());

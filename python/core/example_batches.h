@@ -1,12 +1,13 @@
 // Batches for the network of a program without a cluster: from data files, from values in memory,
-// or as the program's own source gives them, with the features of a saved model's job.
+// from tables, or as the program's own source gives them, with the features of a saved model's job.
 //
 // Keys, numbers and labels are made as in training. The rows come from elsewhere: a batch names its
 // distinct keys by table, and where the rows of each feature are among them.
 //
 // Memory: the text of a piece of a file (1 MiB), its examples, and the batch.
 //
-// Thread safety: ExampleBatches and KeyedBatch are immutable; a FileBatches belongs to one thread.
+// Thread safety: ExampleBatches and KeyedBatch are immutable; a FileBatches or TableBatches belongs
+// to one thread.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,7 @@
 #include "model/program/program_shape.h"
 #include "model/program/program_spec.h"
 #include "proto/config.pb.h"
+#include "python/core/arrow_rows.h"
 #include "python/core/given_batch.h"
 #include "python/core/slot_rows.h"
 
@@ -46,6 +48,7 @@ class KeyedBatch {
 };
 
 class FileBatches;
+class TableBatches;
 
 class ExampleBatches {
  public:
@@ -60,6 +63,8 @@ class ExampleBatches {
   // A batch of all columns that the features need. Label and weight may be left out: then labels
   // are 0 and weights 1. INVALID_ARGUMENT names the column, example and value that are wrong.
   absl::StatusOr<std::unique_ptr<KeyedBatch>> FromColumns(const std::vector<Column>& columns) const;
+  // The columns of vectors, whose cells may be written as "[0.5, 1]".
+  std::vector<std::string> VectorColumns() const;
 
   // Whether the program gave the data itself, so that the job has no columns.
   bool own_data() const { return given_ != nullptr; }
@@ -73,6 +78,10 @@ class ExampleBatches {
   static absl::StatusOr<std::unique_ptr<FileBatches>> Read(
       std::shared_ptr<const ExampleBatches> batches, const std::vector<std::string>& patterns,
       size_t batch_size);
+  // The rows of a table, in their order, with the columns of the job (arrow_rows.h). Takes over
+  // *stream. Statuses as ArrowRows::Create.
+  static absl::StatusOr<std::unique_ptr<TableBatches>> ReadTable(
+      std::shared_ptr<const ExampleBatches> batches, ArrowArrayStream* stream, size_t batch_size);
 
  private:
   friend class FileBatches;
@@ -83,6 +92,21 @@ class ExampleBatches {
   const ProgramSpec* spec_ = nullptr;
   std::unique_ptr<DataSource> source_;          // null: the job names no format
   std::shared_ptr<const GivenFeatures> given_;  // null: the job reads files
+};
+
+class TableBatches {
+ public:
+  // The next batch_size examples, fewer at the end; null when there are no more. Statuses as
+  // ArrowRows::Next.
+  absl::StatusOr<std::unique_ptr<KeyedBatch>> Next();
+
+ private:
+  friend class ExampleBatches;
+  TableBatches(std::shared_ptr<const ExampleBatches> batches, std::unique_ptr<ArrowRows> rows)
+      : batches_(std::move(batches)), rows_(std::move(rows)) {}
+
+  const std::shared_ptr<const ExampleBatches> batches_;
+  const std::unique_ptr<ArrowRows> rows_;
 };
 
 class FileBatches {

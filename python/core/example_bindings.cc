@@ -88,6 +88,27 @@ class Files {
   const std::unique_ptr<FileBatches> files_;
 };
 
+// The examples of a table, batch by batch.
+class Table {
+ public:
+  explicit Table(std::unique_ptr<TableBatches> rows) : rows_(std::move(rows)) {}
+  ~Table() {
+    // The stream may belong to Python. It then takes the lock itself.
+    nb::gil_scoped_release release;
+    rows_.reset();
+  }
+
+  // None at the end.
+  std::unique_ptr<Examples> Next() {
+    nb::gil_scoped_release release;
+    std::unique_ptr<KeyedBatch> batch = ExamplesOrRaise(rows_->Next());
+    return batch == nullptr ? nullptr : std::make_unique<Examples>(std::move(batch));
+  }
+
+ private:
+  std::unique_ptr<TableBatches> rows_;
+};
+
 class Source {
  public:
   explicit Source(const std::string& text) {
@@ -98,10 +119,11 @@ class Source {
     batches_ = ExamplesOrRaise(ExampleBatches::Create(std::move(job)));
   }
   const ProgramShape& shape() const { return batches_->shape(); }
-  std::vector<std::string> numbers() const { return shape().numbers; }
+  std::vector<std::pair<std::string, uint32_t>> numbers() const { return NumbersOf(shape()); }
   std::unique_ptr<Examples> FromColumns(const std::vector<ExampleBatches::Column>& columns) const {
     return std::make_unique<Examples>(ExamplesOrRaise(batches_->FromColumns(columns)));
   }
+  std::vector<std::string> vector_columns() const { return batches_->VectorColumns(); }
   bool own_data() const { return batches_->own_data(); }
   // The categorical features, in the order of the slots.
   std::vector<std::string> features() const {
@@ -111,7 +133,7 @@ class Source {
   }
   std::unique_ptr<Examples> FromGiven(size_t examples, const std::optional<GivenFloats>& label,
                                       const std::optional<GivenFloats>& weight,
-                                      const std::vector<GivenFloats>& numbers,
+                                      const std::vector<GivenNumbers>& numbers,
                                       const std::vector<GivenValues>& values) const {
     return std::make_unique<Examples>(ExamplesOrRaise(
         batches_->FromGiven(CopyOfGiven(examples, label, weight, numbers, values))));
@@ -120,6 +142,12 @@ class Source {
     nb::gil_scoped_release release;
     return std::make_unique<Files>(
         ExamplesOrRaise(ExampleBatches::Read(batches_, files, batch_size)));
+  }
+  std::unique_ptr<Table> ReadTable(const nb::capsule& stream, size_t batch_size) const {
+    ArrowArrayStream* const taken = StreamOf(stream);
+    nb::gil_scoped_release release;
+    return std::make_unique<Table>(
+        ExamplesOrRaise(ExampleBatches::ReadTable(batches_, taken, batch_size)));
   }
 
  private:
@@ -142,6 +170,7 @@ void BindExamples(nb::module_& m) {
   nb::class_<Files>(m, "ExampleFiles")
       .def("next", &Files::Next)
       .def_prop_ro("bad_lines", &Files::bad_lines);
+  nb::class_<Table>(m, "ExampleTable").def("next", &Table::Next);
   nb::class_<Source>(m, "ExampleSource", "The features of a program's job, without a cluster.")
       .def(nb::init<const std::string&>(), "job"_a)
       .def("lookups", [](const Source& source) { return LookupsOf(source.shape()); })
@@ -150,11 +179,13 @@ void BindExamples(nb::module_& m) {
       .def("tables", [](const Source& source) { return TableNamesOf(source.shape()); })
       .def("numbers", &Source::numbers)
       .def("from_columns", &Source::FromColumns, "columns"_a)
+      .def("vector_columns", &Source::vector_columns)
       .def_prop_ro("own_data", &Source::own_data)
       .def("features", &Source::features)
       .def("from_given", &Source::FromGiven, "examples"_a, "label"_a.none(), "weight"_a.none(),
            "numbers"_a, "values"_a)
-      .def("read", &Source::Read, "files"_a, "batch_size"_a);
+      .def("read", &Source::Read, "files"_a, "batch_size"_a)
+      .def("read_table", &Source::ReadTable, "stream"_a, "batch_size"_a);
 }
 
 }  // namespace sluice

@@ -2,7 +2,8 @@
 //
 // Values are whole numbers or numbers by feature. The keys are those that the native readers make
 // of the same values: an integer of a HASHED feature hashes as its decimal text, and a RAW one is
-// the key. Numbers are normalized as the job says.
+// the key. Numbers are normalized as the job says. Or the batch is made already, from the columns
+// of a table.
 //
 // Thread safety: GivenFeatures is immutable; the rest is plain data.
 #pragma once
@@ -11,10 +12,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/config/config_problem.h"
 #include "model/features/batch.h"
 #include "model/features/feature_compiler.h"
 #include "proto/config.pb.h"
@@ -27,11 +30,18 @@ struct GivenBatch {
     std::vector<int64_t> offsets;  // [n + 1]: as in SlotRows; empty: each example has one value
   };
   size_t n = 0;
-  std::vector<float> label, weight;         // [n]; empty: 0 and 1
-  std::vector<std::vector<float>> numbers;  // by ProgramShape::numbers, [n] each
-  std::vector<Values> values;               // by ProgramShape::slots
-  uint64_t given_as = 0;                    // the number by which the program knows the batch
+  std::vector<float> label, weight;  // [n]; empty: 0 and 1
+  // By ProgramShape::numbers: [n], or [n][dim] of vectors.
+  std::vector<std::vector<double>> numbers;
+  std::vector<Values> values;  // by ProgramShape::slots
+  // The batch as the schema of the job has made it; null: it is made of the above.
+  std::shared_ptr<const Batch> examples;
+  uint64_t given_as = 0;  // the number by which the program knows the batch
 };
+
+// What a job must not have when its program gives batches of plain values, which nobody hashes,
+// splits or looks up. A table may have all of it.
+std::vector<ConfigProblem> FindNotGiven(const JobConfig& job);
 
 class GivenFeatures {
  public:
@@ -43,12 +53,14 @@ class GivenFeatures {
   absl::Status Fill(const GivenBatch& given, Batch* batch) const;
 
  private:
-  explicit GivenFeatures(CompiledFeatures features) : features_(std::move(features)) {}
+  GivenFeatures(CompiledFeatures features, std::vector<ConfigProblem> not_given)
+      : features_(std::move(features)), not_given_(std::move(not_given)) {}
   absl::Status CheckSizes(const GivenBatch& given) const;
   absl::Status FillNumbers(const GivenBatch& given, Batch* batch) const;
   void FillKeys(const GivenBatch& given, Batch* batch) const;
 
   const CompiledFeatures features_;
+  const std::vector<ConfigProblem> not_given_;
 };
 
 }  // namespace sluice

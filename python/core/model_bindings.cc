@@ -18,6 +18,7 @@
 
 #include "common/base/env.h"
 #include "common/config/job_config.h"
+#include "common/places/places_env.h"
 #include "python/core/job_text.h"
 #include "python/core/model_reader.h"
 
@@ -84,7 +85,16 @@ struct Rows {
 
 std::unique_ptr<ModelReader> OpenModel(const std::string& dir) {
   nb::gil_scoped_release release;
-  return ValueOrRaise(ModelReader::Open(dir, Env::Real()));
+  return ValueOrRaise(ModelReader::Open(dir, AllPlaces()));
+}
+
+nb::bytes ReadFile(const std::string& path) {
+  std::string bytes;
+  {
+    nb::gil_scoped_release release;
+    bytes = ValueOrRaise(AllPlaces()->ReadFile(path));
+  }
+  return nb::bytes(bytes.data(), bytes.size());
 }
 
 // By table: its name, whether it is sparse, its shape (dense) or {dim} (sparse), and by column its
@@ -174,6 +184,7 @@ void BindModels(nb::module_& m) {
           },
           "feature"_a)
       .def("keys_of", &KeysOf, "feature"_a, "values"_a);
+  m.def("read_file", &ReadFile, "path"_a, "Reads a small file, also of a store.");
   m.def("open_model", &OpenModel, "dir"_a, "Opens the folder of a saved model or checkpoint.");
 }
 

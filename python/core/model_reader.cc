@@ -56,7 +56,7 @@ void SavedRows::Find(absl::Span<const uint64_t> keys, float* to) const {
   for (const uint64_t key : keys) {
     const size_t place = PlaceOf(key);
     if (place == keys_.size()) {
-      layout_->InitialRow(key, to);
+      layout_->RowBeforeUpdates(key, to);
     } else {
       std::copy_n(values_.data() + place * dim, dim, to);
     }

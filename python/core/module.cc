@@ -16,6 +16,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,7 +24,9 @@
 #include "absl/time/clock.h"
 #include "common/base/env.h"
 #include "common/config/job_config.h"
+#include "common/daemon/process_info.h"
 #include "google/protobuf/text_format.h"
+#include "python/core/arrow_rows.h"
 #include "python/core/declaration.h"
 #include "python/core/example_bindings.h"
 #include "python/core/given_arrays.h"
@@ -60,6 +63,28 @@ T Checked(absl::StatusOr<T> value) {
   Check(value.status());
   return *std::move(value);
 }
+
+// Columns of an object with __arrow_c_stream__, for one rank.
+class GivenRows {
+ public:
+  // `stream` is what the method returns. It is taken over, as the interface's rules say.
+  GivenRows(const nb::capsule& stream, const JobConfig& job, const ArrowRows::Part& part) {
+    ArrowArrayStream* const taken = StreamOf(stream);
+    nb::gil_scoped_release release;
+    rows_ = Checked(ArrowRows::Create(taken, job, part));
+  }
+  ~GivenRows() {
+    // The stream may belong to Python. It then takes the lock itself.
+    nb::gil_scoped_release release;
+    rows_.reset();
+  }
+  // Null at the end. Without the interpreter lock.
+  std::shared_ptr<GivenBatch> Next() { return Checked(rows_->Next()); }
+  uint64_t rows() const { return rows_->rows(); }
+
+ private:
+  std::unique_ptr<ArrowRows> rows_;
+};
 
 // An array on memory of the turn. It owns nothing: the caller drops it with the turn.
 template <typename T>
@@ -191,6 +216,7 @@ class Worker {
     nb::gil_scoped_release release;
     worker_ = Checked(ProgramWorker::Start(std::move(declared), epoch_steps));
     sources_ = worker_->sources();
+    source_states_ = worker_->source_states();
   }
 
   // The next turn; None when the job has ended well. Raises JobEnded otherwise.
@@ -322,6 +348,7 @@ class Worker {
       if (!request.ok() || (!wait && !request->has_value())) return std::nullopt;
       if (!request->has_value()) continue;
       const SourceRequest& r = **request;
+      served_job_ = r.job;
       const char* const kind = r.kind == SourceRequest::kTrain      ? "train"
                                : r.kind == SourceRequest::kEvaluate ? "evaluate"
                                                                     : "count";
@@ -333,7 +360,7 @@ class Worker {
   // False: nobody wants more batches of this request.
   bool GiveBatch(uint64_t number, uint64_t given_as, size_t examples,
                  const std::optional<GivenFloats>& label, const std::optional<GivenFloats>& weight,
-                 const std::vector<GivenFloats>& numbers, const std::vector<GivenValues>& values) {
+                 const std::vector<GivenNumbers>& numbers, const std::vector<GivenValues>& values) {
     const std::shared_ptr<SourceExchange> sources = sources_;
     nb::gil_scoped_release release;
     auto batch =
@@ -341,7 +368,35 @@ class Worker {
     batch->given_as = given_as;
     return sources->Give(number, std::move(batch));
   }
+  // The columns of an object with __arrow_c_stream__, for the newest request, which is not "count".
+  std::shared_ptr<GivenRows> TableRows(const nb::capsule& stream, size_t batch_rows, uint32_t rank,
+                                       uint32_t world_size, uint64_t start) {
+    if (served_job_ == nullptr) throw std::runtime_error("no request asks for batches");
+    return std::make_shared<GivenRows>(stream, *served_job_,
+                                       ArrowRows::Part{batch_rows, rank, world_size, start});
+  }
+  // The same for the next batch of Arrow's columns. None: there are no more.
+  std::optional<bool> GiveRows(uint64_t number, uint64_t given_as, GivenRows* rows) {
+    const std::shared_ptr<SourceExchange> sources = sources_;
+    nb::gil_scoped_release release;
+    std::shared_ptr<GivenBatch> batch = rows->Next();
+    if (batch == nullptr) return std::nullopt;
+    batch->given_as = given_as;
+    return sources->Give(number, std::move(batch));
+  }
   void EndBatches(uint64_t number) { sources_->EndBatches(number); }
+  // Keeps a state of the source, after so many batches of the epoch. False: it is too large.
+  bool KeepSourceState(uint32_t epoch, uint64_t batches, const nb::bytes& state) {
+    return source_states_->Keep({epoch, batches, std::string(state.c_str(), state.size())});
+  }
+  // The newest state from which the source can give its batch number `batches`: the number of
+  // batches before it, and the state. None: there is none.
+  std::optional<std::pair<uint64_t, nb::bytes>> SourceStateBefore(uint32_t epoch,
+                                                                  uint64_t batches) {
+    const std::optional<SourceState> state = source_states_->Before(epoch, batches);
+    if (!state) return std::nullopt;
+    return std::make_pair(state->batches, nb::bytes(state->bytes.data(), state->bytes.size()));
+  }
   // The source cannot go on: the job fails. Not after Stop.
   void FailSource(const std::string& why) {
     nb::gil_scoped_release release;
@@ -431,7 +486,7 @@ class Worker {
   }
 
   std::vector<std::pair<std::string, std::vector<Lookup>>> Lookups() { return LookupsOf(*Shape()); }
-  std::vector<std::string> Numbers() { return Shape()->numbers; }
+  std::vector<std::pair<std::string, uint32_t>> Numbers() { return NumbersOf(*Shape()); }
   // The categorical features, in the order of the slots.
   std::vector<std::string> Features() {
     std::vector<std::string> names;
@@ -470,14 +525,16 @@ class Worker {
 
   std::unique_ptr<ProgramWorker> worker_;
   std::shared_ptr<SourceExchange> sources_;
+  std::shared_ptr<SourceStates> source_states_;
+  std::shared_ptr<const JobConfig> served_job_;  // of the newest request; its thread alone
   std::shared_ptr<Turn> turn_;
 };
 
 std::pair<std::string, std::string> Declare(const std::string& job, const std::string& base_dir,
                                             const std::string& program, bool source,
-                                            bool eval_source) {
+                                            bool eval_source, bool batches) {
   const JobConfig declared =
-      Checked(DeclareJob(job, base_dir, program, ProgramSources{source, eval_source}));
+      Checked(DeclareJob(job, base_dir, program, ProgramSources{source, eval_source, batches}));
   return {ToTextproto(declared), declared.model().program().digest()};
 }
 
@@ -508,8 +565,10 @@ NB_MODULE(_core, m) {
   using namespace sluice;
   m.doc() = "The worker of a program. Use sluice.torch.";
   nb::exception<JobEnded>(m, "JobEnded", PyExc_RuntimeError);
+  nb::class_<GivenRows>(m, "ArrowRows").def_prop_ro("rows", &GivenRows::rows);
+  m.def("version", [] { return SluiceVersion(); });
   m.def("declare", &Declare, "job"_a, "base_dir"_a, "program"_a, "source"_a = false,
-        "eval_source"_a = false,
+        "eval_source"_a = false, "batches"_a = false,
         "Adds a program, in JSON, to a job in text format. Returns the job and its digest.");
   m.def("offer", &Offer, "dir"_a, "job"_a, "values"_a,
         "Writes the job and the first values of its parameters for the launcher.");
@@ -559,10 +618,15 @@ NB_MODULE(_core, m) {
       .def("gather", &Worker::Gather, "epochs_done"_a, "number"_a, "what"_a, "rank"_a, "data"_a)
       .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
       .def("await_source", &Worker::AwaitSource, "wait"_a = true)
+      .def("table_rows", &Worker::TableRows, "stream"_a, "batch_rows"_a, "rank"_a, "world_size"_a,
+           "start"_a)
       .def("counted_source", &Worker::CountedSource, "number"_a, "batches"_a)
+      .def("keep_source_state", &Worker::KeepSourceState, "epoch"_a, "batches"_a, "state"_a)
+      .def("source_state_before", &Worker::SourceStateBefore, "epoch"_a, "batches"_a)
       .def("give_batch", &Worker::GiveBatch, "number"_a, "given_as"_a, "examples"_a,
            "label"_a.none(), "weight"_a.none(), "numbers"_a, "values"_a)
       .def("end_batches", &Worker::EndBatches, "number"_a)
+      .def("give_rows", &Worker::GiveRows, "number"_a, "given_as"_a, "rows"_a)
       .def("fail_source", &Worker::FailSource, "why"_a)
       .def("features", &Worker::Features)
       .def("fail", &Worker::Fail, "why"_a)

@@ -10,13 +10,13 @@ namespace sluice {
 
 absl::Status ProgramNet::Check(const NetInput& input) const {
   const Batch& batch = *input.batch;
-  if (batch.num_numeric == shape_.numbers.size() && batch.num_slots == shape_.slots.size() &&
+  if (batch.num_numeric == shape_.num_numeric() && batch.num_slots == shape_.slots.size() &&
       input.rows.size() == shape_.tables.size() && input.dense.size() == shape_.parameters.size())
     return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the step has ", batch.num_numeric, " numbers, ", batch.num_slots, " slots, ",
       input.rows.size(), " sparse and ", input.dense.size(), " dense tables; the program declares ",
-      shape_.numbers.size(), ", ", shape_.slots.size(), ", ", shape_.tables.size(), " and ",
+      shape_.num_numeric(), ", ", shape_.slots.size(), ", ", shape_.tables.size(), " and ",
       shape_.parameters.size()));
 }
 

@@ -19,13 +19,13 @@ SourceRequest RequestOf(const JobContext& context, SourceRequest::Kind kind) {
 
 ProgramSource::ProgramSource(const JobContext& context,
                              std::shared_ptr<const GivenFeatures> features,
-                             SourceExchange* exchange, const SourceRequest& request,
+                             SourceExchange* exchange, SourceRequest request,
                              const std::atomic<bool>* stopped)
     : context_(context),
       features_(std::move(features)),
       exchange_(*exchange),
       stopped_(stopped),
-      request_(request) {}
+      request_(std::move(request)) {}
 
 ProgramSource::~ProgramSource() {
   if (request_.number > 0) exchange_.Close(request_.number);
@@ -50,12 +50,13 @@ absl::StatusOr<uint64_t> ProgramData::CountBatches(const JobContext& context) {
 }
 
 absl::StatusOr<std::unique_ptr<BatchSource>> ProgramData::Open(const JobContext& context,
-                                                               const SourceRequest& request,
+                                                               SourceRequest request,
                                                                const std::atomic<bool>* stopped) {
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const GivenFeatures> features,
                           GivenFeatures::Create(context.config()));
-  return std::unique_ptr<BatchSource>(
-      std::make_unique<ProgramSource>(context, std::move(features), &exchange_, request, stopped));
+  request.job = std::make_shared<const JobConfig>(context.config());
+  return std::unique_ptr<BatchSource>(std::make_unique<ProgramSource>(
+      context, std::move(features), &exchange_, std::move(request), stopped));
 }
 
 absl::StatusOr<std::unique_ptr<BatchSource>> ProgramData::Train(const JobContext& context,
@@ -64,7 +65,7 @@ absl::StatusOr<std::unique_ptr<BatchSource>> ProgramData::Train(const JobContext
   SourceRequest request = RequestOf(context, SourceRequest::kTrain);
   request.epoch = epoch;
   request.start = first;
-  return Open(context, request, stopped);
+  return Open(context, std::move(request), stopped);
 }
 
 absl::StatusOr<std::unique_ptr<BatchSource>> ProgramData::Evaluate(const JobContext& context) {

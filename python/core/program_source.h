@@ -20,8 +20,7 @@ class ProgramSource : public BatchSource {
   // Asks for the batches of `request` at the first Next. `context`, `exchange` and `stopped`, which
   // may be null, outlive it.
   ProgramSource(const JobContext& context, std::shared_ptr<const GivenFeatures> features,
-                SourceExchange* exchange, const SourceRequest& request,
-                const std::atomic<bool>* stopped);
+                SourceExchange* exchange, SourceRequest request, const std::atomic<bool>* stopped);
   ~ProgramSource() override;
   absl::StatusOr<Fill> Next() override;
   uint64_t dropped() const override { return 0; }
@@ -36,9 +35,9 @@ class ProgramSource : public BatchSource {
 
 class ProgramData : public OwnData {
  public:
-  // `epoch_steps`: OwnData::epoch_steps. `exchange` outlives it.
-  ProgramData(SourceExchange* exchange, uint64_t epoch_steps)
-      : exchange_(*exchange), epoch_steps_(epoch_steps) {}
+  // `epoch_steps`: OwnData::epoch_steps. `exchange` and `states` outlive it.
+  ProgramData(SourceExchange* exchange, SourceStates* states, uint64_t epoch_steps)
+      : exchange_(*exchange), states_(states), epoch_steps_(epoch_steps) {}
 
   uint64_t epoch_steps() const override { return epoch_steps_; }
   absl::StatusOr<uint64_t> CountBatches(const JobContext& context) override;
@@ -46,13 +45,15 @@ class ProgramData : public OwnData {
                                                      uint64_t first,
                                                      const std::atomic<bool>* stopped) override;
   absl::StatusOr<std::unique_ptr<BatchSource>> Evaluate(const JobContext& context) override;
+  SourceStates* states() override { return states_; }
 
  private:
   absl::StatusOr<std::unique_ptr<BatchSource>> Open(const JobContext& context,
-                                                    const SourceRequest& request,
+                                                    SourceRequest request,
                                                     const std::atomic<bool>* stopped);
 
   SourceExchange& exchange_;
+  SourceStates* const states_;
   const uint64_t epoch_steps_;
 };
 

@@ -58,6 +58,7 @@ class ProgramWorker {
   ProgramExchange* exchange() { return &exchange_; }
   // Shared, because the thread that serves it may outlive the worker.
   std::shared_ptr<SourceExchange> sources() { return sources_; }
+  std::shared_ptr<SourceStates> source_states() { return source_states_; }
 
   using Place = ProgramPlace;
   // Nothing before the first assignment.
@@ -99,7 +100,7 @@ class ProgramWorker {
   ProgramWorker(Identity identity, JobConfig declared, uint64_t epoch_steps)
       : identity_(std::move(identity)),
         declared_(std::move(declared)),
-        own_data_(sources_.get(), epoch_steps) {}
+        own_data_(sources_.get(), source_states_.get(), epoch_steps) {}
   absl::Status Init();
   absl::StatusOr<std::unique_ptr<DenseNet>> MakeNet(const ModelSpec& spec,
                                                     const NetOptions& options);
@@ -113,6 +114,7 @@ class ProgramWorker {
   std::unique_ptr<LogFile> log_;
   ProgramExchange exchange_;
   const std::shared_ptr<SourceExchange> sources_ = std::make_shared<SourceExchange>();
+  const std::shared_ptr<SourceStates> source_states_ = std::make_shared<SourceStates>();
   ProgramData own_data_;
   std::unique_ptr<ModelList> models_;
   std::unique_ptr<DataPlane> data_plane_;

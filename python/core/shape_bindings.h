@@ -56,6 +56,14 @@ inline std::vector<ParameterShape> ParametersOf(const ProgramShape& shape) {
   return parameters;
 }
 
+// (feature, dim of its vector or 0 for one number) by ProgramShape::numbers.
+inline std::vector<std::pair<std::string, uint32_t>> NumbersOf(const ProgramShape& shape) {
+  std::vector<std::pair<std::string, uint32_t>> numbers;
+  for (const ProgramShape::Number& number : shape.numbers)
+    numbers.emplace_back(number.feature, number.dim);
+  return numbers;
+}
+
 inline std::vector<std::string> TableNamesOf(const ProgramShape& shape) {
   std::vector<std::string> names;
   for (const ProgramShape::Table& table : shape.tables) names.push_back(table.name);

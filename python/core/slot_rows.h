@@ -31,14 +31,20 @@ class SlotRows {
   size_t end(size_t slot) const { return begins_[slot + 1]; }
   // [examples + 1]: keys of example i of the slot are rows()[begin(s) + offsets[i], begin(s) +
   // offsets[i + 1]).
-  const int64_t* offsets(size_t slot) const { return &offsets_[slot * (examples_ + 1)]; }
+  const int64_t* offsets(size_t slot) const {
+    return &offsets_[single_ ? 0 : slot * (examples_ + 1)];
+  }
 
  private:
+  // Fill, with single() and without.
+  void FillMatrix(const uint32_t* row_index);
+  void FillLists(const Batch& batch, const uint32_t* row_index);
+
   size_t slots_ = 0, examples_ = 0;
   bool single_ = false;
   std::vector<int64_t> rows_;
   std::vector<size_t> begins_;    // [slots + 1]
-  std::vector<int64_t> offsets_;  // [slots][examples + 1]
+  std::vector<int64_t> offsets_;  // [slots][examples + 1]; with single() those of every slot
 };
 
 }  // namespace sluice

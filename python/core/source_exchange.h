@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
+#include "proto/config.pb.h"
 #include "python/core/given_batch.h"
 
 namespace sluice {
@@ -32,6 +33,8 @@ struct SourceRequest {
   uint32_t rank = 0, world_size = 1;
   uint32_t epoch = 0;  // from 0
   uint64_t start = 0;  // the first batch that is wanted; kTrain only
+  // Effective: says what the columns of a table are. Null with kCount.
+  std::shared_ptr<const JobConfig> job;
 };
 
 class SourceExchange {

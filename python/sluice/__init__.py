@@ -1,7 +1,8 @@
 """Sluice trains models whose embeddings and parameters live on parameter servers.
 
 `launch` runs a job on this machine and gives its result; `Job` makes the job. `predict` scores data with the model that
-was saved, and `load_model` gives its values as arrays. `sluice.torch` runs a PyTorch module as the network of a job, and
+was saved, and `load_model` gives its values as arrays, and `import_table` makes a model from the table
+of another system. `sluice.torch` runs a PyTorch module as the network of a job, and
 `Client` gives rows of tables to a program that computes gradients itself, such as with NumPy.
 """
 
@@ -18,6 +19,7 @@ from ._predict import predict
 if TYPE_CHECKING:
     from ._client import Client, RolledBack, SparseTable
     from ._model import Model, Table, load_model
+    from .table import import_table
 
 __all__ = [
     "Client",
@@ -33,6 +35,7 @@ __all__ = [
     "SparseTable",
     "Table",
     "UsageError",
+    "import_table",
     "launch",
     "load_model",
     "predict",
@@ -53,4 +56,8 @@ def __getattr__(name: str) -> Any:
         from . import _model
 
         return getattr(_model, name)
+    if name == "import_table":
+        from .table import import_table
+
+        return import_table
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

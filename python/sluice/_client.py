@@ -140,7 +140,7 @@ class Client:
         features = "".join(f'\nfeatures {{ name: "{name}" key: RAW categorical {{}} }}' for name in self._tables)
         try:
             self._text, self.digest = self._core_module.declare(
-                job.text + features, job.base_dir, _declaration(self._tables), True, False
+                job.text + features, job.base_dir, _declaration(self._tables), True, False, True
             )
         except (TypeError, ValueError) as error:
             raise type(error)(self._explained(str(error))) from None
@@ -169,7 +169,11 @@ class Client:
 
     def __enter__(self) -> Client:
         try:
-            self._core = self._member.enter(self._text, [], self._steps or 0)
+            self._core = self._member.enter(
+                self._text,
+                offer=lambda folder: self._core_module.offer(folder, self._text, []),
+                epoch_steps=self._steps or 0,
+            )
         except ValueError as error:
             raise ValueError(self._explained(str(error))) from None
         self._state = "open"

@@ -6,7 +6,6 @@ import codecs
 import json
 import math
 import os
-import pathlib
 import selectors
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ._errors import JobError, UsageError
 from ._job import Job
+from ._places import is_url, read_text
 from ._programs import binary, flags, refuse_in_child
 
 __all__ = ["Epoch", "Launch", "Progress", "Result", "launch"]
@@ -125,8 +125,9 @@ class Result:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Result:
-        """Reads ``OUTPUT_DIR/result.json``."""
-        raw = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        """Reads ``OUTPUT_DIR/result.json``, which may be on a store (``s3://``)."""
+        file = os.fspath(path)
+        raw = json.loads(read_text(file))
         final = raw.get("eval") or {}
         epochs = []
         for one in raw.get("epochs_log") or []:
@@ -150,7 +151,7 @@ class Result:
             seconds=raw["seconds"],
             epochs_log=epochs,
             model_dir=raw.get("model_dir") or None,
-            output_dir=os.path.dirname(os.path.abspath(path)),
+            output_dir=os.path.dirname(file if is_url(file) else os.path.abspath(file)),
             raw=raw,
         )
 

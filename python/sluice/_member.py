@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from . import _private, _process
 from ._errors import JobError
@@ -26,51 +26,79 @@ class Member:
     Args:
         core: The extension module.
         resume: A script that is run by itself goes on from the newest checkpoint in the job's output folder.
+        ranks: Finds the processes that another launcher has started together with this one, which become the workers of one
+            cluster; None: there must be no others.
+        forked: Called in a forked child, which is no worker.
     """
 
-    def __init__(self, core: Any, resume: bool) -> None:
+    def __init__(
+        self,
+        core: Any,
+        resume: bool,
+        *,
+        ranks: Callable[[], _private.Ranks | None] | None = None,
+        forked: Callable[[], None] = lambda: None,
+    ) -> None:
         self._core_module = core
         self._resume = resume
+        self._ranks = ranks
+        self._on_fork = forked
         self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself
         self._core: _core.Worker | None = None
         self._handler: Any = None  # of SIGINT, before the job was cancelled
         self.forked = False  # this process is a forked child of the worker
 
-    def enter(self, job: str, values: Sequence[tuple[str, Any]], epoch_steps: int) -> _core.Worker:
+    def enter(
+        self,
+        job: str,
+        *,
+        offer: Callable[[str], None],
+        offered: Callable[[str], None] = lambda folder: None,
+        epoch_steps: int | None = None,
+    ) -> _core.Worker:
         """Joins the job of this launch, or of a cluster of its own.
 
         Args:
             job: As ``declare`` of the core gives it.
-            values: The first values of its parameters.
-            epoch_steps: The most batches that this process gives in an epoch; 0: any number.
+            offer: Gives the job to the launcher through this folder. Called in the first worker alone: all of them declare
+                the same, and the job and the values of one must count.
+            offered: Called in all workers when that has been done.
+            epoch_steps: The most batches that this process gives in an epoch; 0: any number; None: it gives none.
         """
         _process.enter(self._abandon)
         try:
-            if not _process.launched():
-                if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
-                    raise JobError(
-                        f"another launcher has started {processes} processes (WORLD_SIZE); only sluice.torch.worker can use "
-                        f"them. Start these with: sluice launch --program=FILE.py --worker_num={processes}"
-                    )
-                self._cluster = _private.PrivateCluster(self._resume)
-            elif self._resume:
-                print("sluice: resume=True has no effect here: the launch has started this job; give it --resume",
-                      file=sys.stderr, flush=True)
-            _process.show_errors_once()
+            self._find_cluster()
             folder = os.environ["SLUICE_PROGRAM_DIR"]
-            # The first worker alone: all of them declare the same, and the job of one must count.
             if os.environ.get("SLUICE_RANK", "0") == "0":
-                self._core_module.offer(folder, job, values)
+                offer(folder)
             while not self._core_module.is_offered(folder, job):
                 time.sleep(0.05)
-            core: _core.Worker = self._core_module.Worker(job, epoch_steps)
+            offered(folder)
+            steps = () if epoch_steps is None else (epoch_steps,)
+            core: _core.Worker = self._core_module.Worker(job, *steps)
             self._core = core
             return core
         except BaseException:
             if self._cluster is not None:
-                self._cluster.stop()
+                self._cluster.stop(failed=True)
             _process.leave(again=True)
             raise
+
+    def _find_cluster(self) -> None:
+        if not _process.launched():
+            if self._ranks is None and (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
+                raise JobError(
+                    f"another launcher has started {processes} processes (WORLD_SIZE); only sluice.torch.worker can use "
+                    f"them. Start these with: sluice launch --program=FILE.py --worker_num={processes}"
+                )
+            self._cluster = _private.PrivateCluster(self._resume, None if self._ranks is None else self._ranks())
+        elif self._resume:
+            print(
+                "sluice: resume=True has no effect here: the launch has started this job; give it --resume",
+                file=sys.stderr,
+                flush=True,
+            )
+        _process.show_errors_once()
 
     def fail(self, error: BaseException, before: Callable[[], None]) -> None:
         """The job fails with the traceback of the error. ``before``: called when the user has looked at it (--pdb)."""
@@ -94,6 +122,7 @@ class Member:
             print(f"sluice: the job is not cancelled: {error}", file=sys.stderr, flush=True)
 
     def leave(self) -> None:
+        """Stops the worker, and waits for the end of a cluster of its own."""
         assert self._core is not None
         self._core.stop()
         if self._cluster is not None:
@@ -106,6 +135,7 @@ class Member:
     def _abandon(self) -> None:
         """In a forked child: the worker belongs to the parent process, whose threads are not here."""
         self.forked = True
+        self._on_fork()
         core, self._core = self._core, None
         if core is not None:
             core.abandon()

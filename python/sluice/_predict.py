@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ._errors import UsageError
-from ._programs import binary, flags
+from ._programs import flags, run
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 __all__ = ["predict"]
-
-_WRONG = 2  # exit code: cli/README.md
 
 
 def predict(
@@ -60,23 +57,11 @@ def predict(
         "progress": "plain",
     }
     if output is not None:
-        _run({**options, "output": output})
+        run(["predict", *flags({**options, "output": output})])
         return None
     import numpy as np
 
     with tempfile.TemporaryDirectory(prefix="sluice-predict-") as folder:
         file = os.path.join(folder, "scores")
-        _run({**options, "output": file})
+        run(["predict", *flags({**options, "output": file})])
         return np.fromfile(file, dtype=np.float32, sep="\n")
-
-
-def _run(options: dict[str, Any]) -> None:
-    done = subprocess.run(
-        [binary(), "predict", *flags(options)], stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
-    if done.returncode == 0:
-        return
-    message = done.stderr.strip()
-    at = max(message.rfind("\nsluice: ") + 1, 0)
-    message = message[at:].removeprefix("sluice: ") or f"sluice predict has ended with code {done.returncode}"
-    raise UsageError(message) if done.returncode == _WRONG else RuntimeError(message)

@@ -91,6 +91,9 @@ def show_errors_once() -> None:
 def _uncaught(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
     debug(error)
     if isinstance(error, JobError):
+        # These say no more than the launcher does on the same terminal, whose last line tells how to go on.
+        if _on_terminal and str(error).startswith(("the job has ended elsewhere", "the cluster was stopped")):
+            return
         print(f"sluice: the program ends with its job: {_in_one_line(str(error))}", file=sys.stderr, flush=True)
         return
     # Rank 0 prints on the launcher's terminal, the others into their logs, which shall be complete.

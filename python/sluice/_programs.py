@@ -5,12 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pathlib
+import subprocess
+from typing import Sequence
 
 from ._errors import UsageError
 
-__all__ = ["binary", "flags", "refuse_in_child"]
+__all__ = ["binary", "flags", "refuse_in_child", "run"]
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
+_WRONG = 2  # exit code: cli/README.md
 # In a wheel; beside the package of a build tree (build/release/bin and build/release/python/sluice).
 _FOLDERS = (_PACKAGE / "bin", _PACKAGE.parents[1] / "bin")
 
@@ -53,6 +56,22 @@ def flags(options: dict[str, object]) -> list[str]:
         else:
             made.append(f"--{name}={_text(value)}")
     return made
+
+
+def run(words: Sequence[str]) -> str:
+    """Runs ``sluice`` with these words, and gives what it prints.
+
+    Raises:
+        UsageError: Flags or files are wrong. The message is that of the command.
+        RuntimeError: It has failed otherwise.
+    """
+    done = subprocess.run([binary(), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode == 0:
+        return done.stdout
+    message = done.stderr.strip()
+    at = max(message.rfind("\nsluice: ") + 1, 0)
+    message = message[at:].removeprefix("sluice: ") or f"sluice {words[0]} has ended with code {done.returncode}"
+    raise UsageError(message) if done.returncode == _WRONG else RuntimeError(message)
 
 
 def _text(value: object) -> str:

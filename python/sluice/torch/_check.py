@@ -15,6 +15,7 @@ from torch.optim import lr_scheduler
 from .._job import Job
 from .._optimizer import RULES
 from .._plain import named
+from ._source import is_columns
 
 # In a job as the core writes it: a field in each line, nested ones indented by two spaces.
 _FEATURES = re.compile(r"^features \{\n((?:  .*\n)*)", re.MULTILINE)
@@ -28,6 +29,8 @@ _UNKNOWN = re.compile(
 
 _FUNCTIONS = {
     "predict": "predict(batch) returns the batch's logits, [examples]",
+}
+_SOURCES = {
     "source": "source(rank, world_size, epoch, start) returns the epoch's batches from number start on",
     "eval_source": "eval_source(rank, world_size) returns the batches of an evaluation",
 }
@@ -84,6 +87,14 @@ def check_arguments(model: Any, job: Any, **arguments: Any) -> None:
         function = arguments[name]
         if function is not None and not callable(function):
             raise TypeError(f"{name}= is {named(function)}; give a function: {signature}")
+    for name, signature in _SOURCES.items():
+        source = arguments[name]
+        if source is None or callable(source) or is_columns(source):
+            continue
+        if isinstance(source, (Mapping, str)) or not hasattr(type(source), "__iter__"):
+            raise TypeError(f"{name}= is {named(source)}; give a function: {signature}; or a loader that is iterated anew")
+        if hasattr(type(source), "__next__"):
+            raise TypeError(f"{name}= is {named(source)}, which can be read once; give a function: {signature}")
     for name, example in _MAPPINGS.items():
         if arguments[name] is not None and not isinstance(arguments[name], Mapping):
             raise TypeError(f"{name}= is {named(arguments[name])}; give a mapping, such as {example}")
@@ -105,6 +116,9 @@ def check_arguments(model: Any, job: Any, **arguments: Any) -> None:
     others = [arguments[name] for name in ("eval_source", "epoch_steps", "padding")]
     if arguments["source"] is None and any(one is not None for one in others):
         raise ValueError("eval_source, epoch_steps and padding need source: without it the job reads data.train_files")
+    functions = [arguments[name] for name in ("source", "eval_source") if arguments[name] is not None]
+    if padding is not None and all(map(is_columns, functions)):
+        raise ValueError("padding= is of arrays [B, L]; a table has lists instead: remove it")
     if arguments["metrics"] and arguments["predict"] is None:
         raise ValueError("metrics= needs predict=, whose output they are given")
 

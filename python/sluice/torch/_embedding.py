@@ -125,7 +125,7 @@ class Batch:
     def __init__(
         self,
         turn: Turn,
-        names: Sequence[str],
+        numbers: Sequence[tuple[str, int]],
         places: dict[str, list[Place]],
         tables: int,
         rest: dict[str, Any] | None = None,
@@ -139,7 +139,11 @@ class Batch:
         self.label = torch.from_numpy(turn.label()).clone()
         self.weight = torch.from_numpy(turn.weight()).clone()
         self.numbers = torch.from_numpy(turn.numbers()).clone()
-        self._names = {name: i for i, name in enumerate(names)}
+        self._columns_of: dict[str, int | slice] = {}  # of numbers
+        first = 0
+        for name, dim in numbers:
+            self._columns_of[name] = slice(first, first + dim) if dim > 0 else first
+            first += max(dim, 1)
         self._places = places
         self._turn: Turn | None = turn
         self._single = turn.single
@@ -168,14 +172,14 @@ class Batch:
         return rest[name]
 
     def number(self, feature: str) -> Tensor:
-        """The normalized numbers of a feature, ``[examples]``.
+        """The normalized numbers of a feature, ``[examples]``; of a vector ``[examples, dim]``.
 
         Raises:
             KeyError: It is no numeric feature of the job.
         """
-        if feature not in self._names:
-            raise KeyError(f"the job has no numeric feature {feature!r}; it has {sorted(self._names)}")
-        return self.numbers[:, self._names[feature]]
+        if feature not in self._columns_of:
+            raise KeyError(f"the job has no numeric feature {feature!r}; it has {sorted(self._columns_of)}")
+        return self.numbers[:, self._columns_of[feature]]
 
     def pooled(self, collection: EmbeddingCollection) -> Tensor:
         places = self._places_of(collection)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+import zlib
 from typing import Any
+
+from .._places import is_url, read_text
 
 # The scheduler writes the result after the workers have learned of the end.
 _WAIT_S = 60.0
@@ -18,7 +21,7 @@ class JobResult:
     The folder may have the result of an earlier job, so only a file that has changed since counts.
 
     Args:
-        folder: The job's output folder, on the scheduler's host; "" when it is not known.
+        folder: The job's output folder, on the scheduler's host or on a store; "" when it is not known.
         job_id: The job.
     """
 
@@ -46,8 +49,7 @@ class JobResult:
         if self._identity() in (None, self._before):
             return None
         try:
-            with open(self._path, encoding="utf-8") as file:
-                result: dict[str, Any] = json.load(file)
+            result: dict[str, Any] = json.loads(read_text(self._path))
         except (OSError, ValueError):
             return None
         # While its model replaces that of an earlier job, that job's result says so.
@@ -55,6 +57,9 @@ class JobResult:
 
     def _identity(self) -> tuple[int, int, int] | None:
         try:
+            if is_url(self._path):
+                text = read_text(self._path).encode()
+                return 0, zlib.crc32(text), len(text)
             status = os.stat(self._path)
         except OSError:
             return None

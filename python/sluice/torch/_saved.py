@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .._errors import UsageError
 from ._declare import Declaration, declare
 from ._embedding import Batch, EmbeddingCollection, Place
-from ._source import Converter, Padding
+from ._source import Columns, Converter, Padding, is_columns
 
 if TYPE_CHECKING:
     from .. import _core
@@ -51,6 +51,7 @@ class Saved:
         Args:
             columns: By column of the job's data: ``[examples]``, texts or numbers as cells of a data file (several
                 values of one feature in one text, with the feature's delimiter); None, NaN and "" are missing values.
+                Of a numeric feature with ``dim`` an array ``[examples, dim]``, or a list with a list for each example.
                 Label and weight may be left out: labels are then 0, weights 1.
 
                 For a job with ``source=`` also a batch as the source gives it: arrays and tensors ``[B]``, ``[B, L]`` with
@@ -66,7 +67,10 @@ class Saved:
             return self._given(columns, padding)
         if padding is not None:
             raise UsageError("padding= is of arrays [B, L] of a job with source=; here there are none")
-        cells = [(name, [_cell(value) for value in _values(name, column)]) for name, column in columns.items()]
+        vectors = set(self._source.vector_columns())
+        cells = [
+            (name, [_cell(value, name in vectors) for value in _values(name, column)]) for name, column in columns.items()
+        ]
         try:
             return self._batch(self._source.from_columns(cells))
         except ValueError as error:
@@ -74,7 +78,7 @@ class Saved:
 
     def _given(self, columns: Mapping[str, Any], padding: Padding) -> Batch:
         slots = self._source.features()
-        numbers = {*self._numbers, "label", "weight"}
+        numbers = {*dict(self._numbers), "label", "weight"}
         arrays = {
             name: _lists(name, column) if name in slots else _floats(name, column) if name in numbers else column
             for name, column in columns.items()
@@ -86,25 +90,29 @@ class Saved:
             raise UsageError(str(error)) from None
         return self._batch(examples, given.rest)
 
-    def batches(self, files: Folder | Sequence[Folder], *, batch_size: int = 1024) -> Iterator[Batch]:
+    def batches(self, files: Folder | Sequence[Folder] | Columns, *, batch_size: int = 1024) -> Iterator[Batch]:
         """Reads files in the format of the job's data, in their order.
 
         Args:
-            files: Files or globs. They may lack the label; it is then 0.
+            files: Files or globs; or a table, any object with ``__arrow_c_stream__``, whose columns are read as those of a
+                Parquet file. They may lack the label; it is then 0.
             batch_size: Examples of a batch; the last one has fewer.
 
         Raises:
-            UsageError: A pattern matches no file, or a file lacks a column.
+            UsageError: A pattern matches no file, a file or table lacks a column, or a row of a table cannot be used.
             RuntimeError: More lines are malformed than the job allows (``data.max_bad_lines``). Fewer are left out.
         """
-        if isinstance(files, (str, os.PathLike)):
-            files = [files]
+        reading: _core.ExampleFiles | _core.ExampleTable
         try:
-            reading = self._source.read([os.fspath(file) for file in files], batch_size)
+            if is_columns(files):
+                reading = self._source.read_table(files.__arrow_c_stream__(), batch_size)
+            else:
+                names = [files] if isinstance(files, (str, os.PathLike)) else cast("Sequence[Folder]", files)
+                reading = self._source.read([os.fspath(file) for file in names], batch_size)
+            while (examples := reading.next()) is not None:
+                yield self._batch(examples)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        while (examples := reading.next()) is not None:
-            yield self._batch(examples)
 
     def _batch(self, examples: _core.Examples, rest: dict[str, Any] | None = None) -> Batch:
         # A batch that does not train asks for no more of its turn than _SavedTurn has.
@@ -299,7 +307,10 @@ def _lists(name: str, column: Any) -> Any:
     for example in keys:
         for value in example:
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-                raise TypeError(f"column {name!r} has the value {value!r}; features of a job with source= are integers")
+                raise TypeError(
+                    f"column {name!r} has the value {value!r}; features of a job with source= are integers here; "
+                    "give texts in a table of Arrow to batches()"
+                )
     offsets = np.cumsum([0] + [len(example) for example in keys], dtype=np.int64)
     return np.array([value for example in keys for value in example], np.int64), offsets
 
@@ -308,7 +319,7 @@ def _floats(name: str, column: Any) -> Any:
     if not isinstance(column, list):
         return column
     try:
-        return np.array(column, np.float32)
+        return np.array(column, np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"column {name!r} is no list of numbers, one for each example") from None
 
@@ -322,8 +333,10 @@ def _values(name: str, column: Any) -> Sequence[Any]:
     return column
 
 
-def _cell(value: Any) -> str | None:
-    """A value as it stands in a data file."""
+def _cell(value: Any, vector: bool = False) -> str | None:
+    """A value as it stands in a data file; the numbers of a vector as a list."""
+    if vector and isinstance(value, (list, tuple)):
+        return f"[{', '.join(_cell(number) or '' for number in value)}]"
     if isinstance(value, (list, tuple, dict, set)):
         raise TypeError(
             f"{value!r} is no cell: several values of one example are one text, with the feature's multi_value_delimiter"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import itertools
+import sys
 import threading
+import time
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Protocol, Sequence, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +18,23 @@ import torch
 if TYPE_CHECKING:
     from .. import _core
 
-Source = Callable[[int, int, int, int], Iterable[Mapping[str, Any]]]
-EvalSource = Callable[[int, int], Iterable[Mapping[str, Any]]]
+
+class Columns(Protocol):
+    """A table of Arrow's columns, such as ``pyarrow.Table``, ``pyarrow.RecordBatchReader`` or a data frame of polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Source = Callable[[int, int, int, int], Iterable[Mapping[str, Any]]] | Iterable[Mapping[str, Any]] | Columns
+EvalSource = Callable[[int, int], Iterable[Mapping[str, Any]]] | Iterable[Mapping[str, Any]] | Columns
 Padding = int | Mapping[str, int] | None
 
 _CATEGORICAL = "int64 [B], int64 [B, L] with padding=, or (values, offsets) with int64 [keys] and [B + 1]"
 _NUMERIC = "float32 [B]"
+
+
+def _numeric(dim: int) -> str:
+    return f"float32 [B, {dim}]" if dim > 0 else _NUMERIC
 
 
 @dataclass
@@ -30,7 +44,7 @@ class Given:
     examples: int
     label: npt.NDArray[np.float32] | None
     weight: npt.NDArray[np.float32] | None
-    numbers: list[npt.NDArray[np.float32]]  # [B] each
+    numbers: list[npt.NDArray[np.float64]]  # [B] each, or [B, dim]; rounded to float32 when they are normalized
     values: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]]  # values; offsets, if not one an example
     rest: dict[str, Any] = field(default_factory=dict)  # what the job does not know, untouched
 
@@ -39,27 +53,27 @@ class Converter:
     """Checks batches of a source and turns them into arrays.
 
     Args:
-        numbers: Numeric features, in the order of the job.
+        numbers: Numeric features, in the order of the job, each with the dim of its vector, 0 for one number.
         slots: Categorical features, in the order of the job.
         padding: The value in ``[B, L]`` that is no value, for all features or by feature.
     """
 
-    def __init__(self, numbers: Sequence[str], slots: Sequence[str], padding: Padding) -> None:
+    def __init__(self, numbers: Sequence[tuple[str, int]], slots: Sequence[str], padding: Padding) -> None:
         self._numbers = list(numbers)
         self._slots = list(slots)
         if isinstance(padding, Mapping) and (unknown := sorted(set(padding) - set(slots))):
             raise ValueError(f"padding= names {unknown[0]!r}; the categorical features are {', '.join(slots)}")
         self._padding = padding
-        self._known = {"label", "weight", *numbers, *slots}
+        self._known = {"label", "weight", *dict(numbers), *slots}
 
     def convert(self, batch: Mapping[str, Any]) -> Given:
         """Raises TypeError or ValueError, which name the key and what it must be."""
         if not isinstance(batch, Mapping):
             raise TypeError(f"the source gave a {type(batch).__name__}; a batch is a dict of tensors or arrays by feature")
         sizes: dict[str, int] = {}
-        label = self._floats(batch, "label", sizes) if "label" in batch else None
-        weight = self._floats(batch, "weight", sizes) if "weight" in batch else None
-        numbers = [self._floats(batch, name, sizes) for name in self._numbers]
+        label = self._floats(batch, "label", sizes).astype(np.float32) if "label" in batch else None
+        weight = self._floats(batch, "weight", sizes).astype(np.float32) if "weight" in batch else None
+        numbers = [self._floats(batch, name, sizes, dim) for name, dim in self._numbers]
         values = [self._values(batch, name, sizes) for name in self._slots]
         if not sizes:
             raise ValueError("the source gave a batch without any feature of the job, label or weight")
@@ -75,15 +89,17 @@ class Converter:
             raise ValueError(f"the batch has no {name!r}, a feature of the job; give {needs}")
         return _as_array(batch[name], name, needs)
 
-    def _floats(self, batch: Mapping[str, Any], name: str, sizes: dict[str, int]) -> npt.NDArray[np.float32]:
+    def _floats(
+        self, batch: Mapping[str, Any], name: str, sizes: dict[str, int], dim: int = 0
+    ) -> npt.NDArray[np.float64]:
         value = batch.get(name)
         if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
             batch = {name: value.float()}  # nothing is lost
-        array = self._array(batch, name, _NUMERIC)
-        if array.ndim != 1 or array.dtype.kind not in "fiub":
-            raise _unfit(name, array, _NUMERIC)
+        array = self._array(batch, name, _numeric(dim))
+        if array.shape[1:] != ((dim,) if dim > 0 else ()) or array.ndim == 0 or array.dtype.kind not in "fiub":
+            raise _unfit(name, array, _numeric(dim))
         sizes[name] = len(array)
-        return np.ascontiguousarray(array, np.float32)
+        return np.ascontiguousarray(array, np.float64)
 
     def _values(
         self, batch: Mapping[str, Any], name: str, sizes: dict[str, int]
@@ -137,6 +153,74 @@ def _unfit(name: str, array: npt.NDArray[Any], needs: str) -> ValueError:
     return ValueError(f"the batch's {name!r} is {array.dtype} of shape {array.shape}; give {needs}")
 
 
+class Loader:
+    """An iterable that gives the batches of an epoch each time it is iterated, such as a ``DataLoader``.
+
+    It has no position. If it has ``state_dict()`` and ``load_state_dict()``, as torchdata's StatefulDataLoader, a state is
+    kept now and then, which goes into checkpoints. It goes on from the newest state that fits, or from the beginning of the
+    epoch, and what is left up to the position is read and dropped.
+
+    Args:
+        core: The worker, which keeps the states.
+        batches: The iterable. Its own ``set_epoch`` and those of its sampler and dataset are called for each epoch.
+    """
+
+    STATE_EVERY = 64  # batches from one state to the next
+
+    def __init__(self, core: _core.Worker, batches: Iterable[Mapping[str, Any]]) -> None:
+        self._core = core
+        self._batches = batches
+        self._has_state = all(hasattr(batches, name) for name in ("state_dict", "load_state_dict"))
+
+    def read(self, epoch: int, start: int) -> Iterator[Mapping[str, Any]]:
+        """The batches of the epoch from number ``start`` on."""
+        for part in ("", "sampler", "batch_sampler", "dataset"):
+            owner: Any = getattr(self._batches, part, None) if part else self._batches
+            if hasattr(owner, "set_epoch"):
+                owner.set_epoch(epoch)
+        began = time.monotonic()
+        first = self._load(epoch, start)
+        batches = iter(self._batches)
+        for _ in range(first, start):
+            if next(batches, None) is None:
+                return
+        if start > 0:
+            place = f"its state after batch {first}" if first > 0 else "the beginning"
+            print(
+                f"sluice: the source goes on after batch {start} of epoch {epoch + 1}: from {place}, {start - first} batches "
+                f"were read again in {time.monotonic() - began:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+        for at, batch in enumerate(batches, start + 1):
+            # First: the state is after this batch, and nobody may have trained it yet.
+            if self._has_state and at % self.STATE_EVERY == 0:
+                self._keep(epoch, at)
+            yield batch
+
+    def _load(self, epoch: int, start: int) -> int:
+        """Puts the iterable where it can go on. Returns the number of batches before that."""
+        kept = self._core.source_state_before(epoch, start) if self._has_state and start > 0 else None
+        if kept is None:
+            return 0
+        at, state = kept
+        # Only tensors and plain values: nobody who can write a checkpoint may run code here.
+        self._batches.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))  # type: ignore[attr-defined]
+        return at
+
+    def _keep(self, epoch: int, at: int) -> None:
+        state = io.BytesIO()
+        torch.save(self._batches.state_dict(), state)  # type: ignore[attr-defined]
+        if not self._core.keep_source_state(epoch, at, state.getvalue()):
+            self._has_state = False
+            print(
+                f"sluice: the source's state_dict() has {len(state.getvalue()) >> 20} MiB, which is too much for a checkpoint: "
+                "a job that goes on reads from the beginning of the epoch",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
 class SourceReader:
     """Serves the worker's requests for batches on a thread of its own, which reads ahead of the training.
 
@@ -144,15 +228,30 @@ class SourceReader:
 
     Args:
         core: The worker.
-        source: ``source(rank, world_size, epoch, start)`` gives an epoch's batches from number ``start`` on.
-        eval_source: ``eval_source(rank, world_size)`` gives the batches of an evaluation.
+        source: ``source(rank, world_size, epoch, start)`` gives an epoch's batches from number ``start`` on; or what
+            ``Loader`` takes.
+        eval_source: ``eval_source(rank, world_size)`` gives the batches of an evaluation; or an iterable.
         padding: As in ``Converter``.
+        batch_rows: Rows of a batch, where a source is a table.
+
+    A source may be a table instead of a function. Its batches are then dealt to the workers in turn.
     """
 
-    def __init__(self, core: _core.Worker, source: Source, eval_source: EvalSource | None, padding: Padding) -> None:
+    def __init__(
+        self,
+        core: _core.Worker,
+        source: Source,
+        eval_source: EvalSource | None,
+        padding: Padding,
+        batch_rows: int,
+    ) -> None:
         self._core = core
-        self._source = source
-        self._eval_source = eval_source
+        self._batch_rows = batch_rows
+        self._source: Any = source  # a function, an iterable or a table
+        self._loader: Loader | None = None
+        if not callable(source) and not is_columns(source):
+            self._loader = Loader(core, cast("Iterable[Mapping[str, Any]]", source))
+        self._eval_source: Any = eval_source
         self._padding = padding
         self._converter: Converter | None = None
         self._numbers = itertools.count(1)
@@ -187,26 +286,44 @@ class SourceReader:
 
     def _serve(self, number: int, kind: str, rank: int, world: int, epoch: int, start: int) -> None:
         if kind == "count":
-            self._core.counted_source(number, _length(self._source(rank, world, 0, 0)))
+            if is_columns(self._source):
+                count = _batches(_length(self._source), self._batch_rows, world)
+            else:
+                count = _length(self._source(rank, world, 0, 0) if callable(self._source) else self._source)
+            self._core.counted_source(number, count)
             return
         # The batches of earlier requests are trained, or nobody wants them.
         self._rest.clear()
+        own = self._source if kind == "train" else self._eval_source
+        if is_columns(own):
+            self._serve_columns(number, own, rank, world, start)
+            return
         if self._converter is None:
             self._converter = Converter(self._core.numbers(), self._core.features(), self._padding)
-        if kind == "train":
-            batches = iter(self._source(rank, world, epoch, start))
+        if kind == "train" and self._loader is not None:
+            given = self._loader.read(epoch, start)
+        elif kind == "train":
+            given = iter(self._source(rank, world, epoch, start))
         else:
-            assert self._eval_source is not None
-            batches = iter(self._eval_source(rank, world))
+            given = iter(self._eval_source(rank, world) if callable(self._eval_source) else self._eval_source)
         try:
-            for batch in batches:
+            for batch in given:
                 if not self._give(number, self._converter.convert(batch)):
                     return
             self._core.end_batches(number)
         finally:
-            close = getattr(batches, "close", None)
+            close = getattr(given, "close", None)
             if close is not None:
                 close()  # a generator's own clean-up runs now
+
+    def _serve_columns(self, number: int, table: Columns, rank: int, world: int, start: int) -> None:
+        rows = self._core.table_rows(table.__arrow_c_stream__(), self._batch_rows, rank, world, start)
+        while wanted := self._core.give_rows(number, next(self._numbers), rows):
+            pass
+        if wanted is None:
+            if rows.rows == 0:
+                raise ValueError("the source has no rows; a reader has them only once, so give a table for several epochs")
+            self._core.end_batches(number)
 
     def _give(self, number: int, given: Given) -> bool:
         given_as = next(self._numbers)
@@ -217,8 +334,18 @@ class SourceReader:
         )
 
 
-def _length(batches: Iterable[Any]) -> int:
-    """The number of batches; 0 if the source does not know."""
+def is_columns(source: object) -> TypeGuard[Columns]:
+    """Whether a source is a table and not a function."""
+    return hasattr(source, "__arrow_c_stream__")
+
+
+def _batches(rows: int, batch_rows: int, world: int) -> int:
+    """Batches of the rank that has the most of them."""
+    return -(-rows // (batch_rows * world))
+
+
+def _length(batches: object) -> int:
+    """The number of batches, or of the rows of a table; 0 if the source does not know."""
     try:
         return len(batches)  # type: ignore[arg-type]
     except TypeError:

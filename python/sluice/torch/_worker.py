@@ -6,19 +6,15 @@ import hashlib
 import math
 import os
 import re
-import signal
 import sys
-import threading
-import time
-import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from .. import Job, JobError, _private, _process, _programs
-from .._member import shortened
+from .. import Job, JobError, _process, _programs
+from .._member import Member
 from .._plain import named
 from . import _constants
 from ._check import check_arguments, explained, hints, refuse_torch_optim
@@ -27,7 +23,7 @@ from ._embedding import Batch, Place
 from ._group import Group, OnEpochEnd
 from ._reports import Metric, Metrics, OutputCheck, StepCount, StepLog, Value
 from ._result import JobResult
-from ._source import EvalSource, Padding, Source, SourceReader
+from ._source import EvalSource, Padding, Source, SourceReader, is_columns
 from ._state import Load, ProgramState, Save
 from ._torchrun import ranks_of_launcher
 
@@ -40,6 +36,8 @@ Predict = Callable[[Batch], Tensor]
 
 # In a job as `declare` of the core writes it: a field in each line, nested ones indented by two spaces.
 _EVALUATES = re.compile(r"^data \{\n(?:  .*\n)*?  eval_files: ", re.MULTILINE)
+_BATCH_SIZE = re.compile(r"^train \{\n(?:  .*\n)*?  batch_size: (\d+)$", re.MULTILINE)
+_DEFAULT_BATCH_SIZE = 512  # as the job's
 _NO_PREDICT = (
     "the job evaluates (data.eval_files or eval_source=), but sluice.torch.worker has no predict=; give predict=fn, a function "
     "of a batch that returns its logits, or leave these out"
@@ -68,10 +66,10 @@ class Worker:
 
     With ``source`` the script gives the data, and the job names no files. A batch is a dict of tensors or arrays: each
     categorical feature as int64 ``[B]``, int64 ``[B, L]``, or ``(values, offsets)`` with int64 ``[keys]`` and ``[B + 1]``;
-    each numeric feature as float32 ``[B]``; ``label`` and ``weight``, ``[B]``, where there are any (else 0 and 1). Everything
-    else is handed through as ``batch["name"]``. A source runs on a thread of its own, ahead of the training. What it raises
-    fails the job. A position in the data is a number of batches, so a source must give the same batches each time when
-    results shall not depend on losses.
+    each numeric feature as float32 ``[B]``, with ``dim`` as ``[B, dim]``; ``label`` and ``weight``, ``[B]``, where there
+    are any (else 0 and 1). Everything else is handed through as ``batch["name"]``. A source runs on a thread of its own,
+    ahead of the training. What it raises fails the job. A position in the data is a number of batches, so a source must
+    give the same batches each time when results shall not depend on losses.
 
     Args:
         model: The network. Its parameters' values become those of the job when it starts, from the first worker.
@@ -83,10 +81,16 @@ class Worker:
             names are ``[A-Za-z_][A-Za-z0-9_./-]*`` and none of the job's own (``auc``, ``log_loss``, ...).
         optimizers: Rules by patterns of parameters' names (``declare``).
         source: ``source(rank, world_size, epoch, start)`` gives the batches of this rank in an epoch (from 0), from number
-            ``start`` on. It is called for each epoch, and again where a lost worker is replaced.
-        eval_source: ``eval_source(rank, world_size)`` gives this rank's batches of an evaluation.
-        epoch_steps: Batches of an epoch. In sync mode needed unless what ``source`` returns has ``len()``, the same on all
-            ranks. A rank with fewer batches adds nothing to the rest of the epoch; those beyond are not asked for.
+            ``start`` on. It is called for each epoch, and again where a lost worker is replaced. Or an iterable that gives
+            this worker's batches of an epoch each time, such as a ``DataLoader``: after a loss it is read up to the position.
+            With ``state_dict()`` and ``load_state_dict()``, as torchdata's StatefulDataLoader, its state is part of the
+            checkpoints of sync mode. ``set_epoch(epoch)`` of it, its sampler and its dataset is called.
+            Or a table: any object with ``__arrow_c_stream__``, the same on all workers, whose columns are read as the job's
+            features, label and weight, as those of a Parquet file are. Its batches have ``train.batch_size`` rows and are
+            dealt to the workers in turn, in the table's order.
+        eval_source: ``eval_source(rank, world_size)`` gives this rank's batches of an evaluation; or an iterable, or a table.
+        epoch_steps: Batches of an epoch. In sync mode needed unless what ``source`` returns, or the table, has ``len()``, the
+            same on all ranks. A rank with fewer batches adds nothing to the rest of the epoch; those beyond are not asked for.
         padding: The value in ``[B, L]`` that is no value, for all features or by feature. Default: all L values count.
         resume: For a script that runs by itself or under torchrun: go on from the newest checkpoint in ``output_dir``.
         core: For tests: takes the place of the module ``sluice._core``.
@@ -138,7 +142,8 @@ class Worker:
         self._epoch_steps, self._padding = epoch_steps or 0, padding
         self._reader: SourceReader | None = None
         self._counters: list[Tensor] = []  # values of the declaration's counters
-        own = () if source is None else (True, eval_source is not None)
+        sources = [one for one in (source, eval_source) if one is not None]
+        own = () if source is None else (True, eval_source is not None, not all(map(is_columns, sources)))
         try:
             self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json(), *own)
         except ValueError as error:
@@ -149,17 +154,14 @@ class Worker:
         self._no_core = "use `with sluice.torch.worker(...) as worker`"  # why there is none
         self._known_place: tuple[str, int, int, bool] | None = None  # for what reads it after the `with` block
         self._result: JobResult | None = None  # None until the job has begun, with its place
-        self._forked = False  # this process is a forked child of the worker
-        self._resume = resume
-        self._cluster: _private.PrivateCluster | None = None  # of a script that is run by itself, or by torchrun
+        self._member = Member(self._core_module, resume, ranks=ranks_of_launcher, forked=self._forget)
         self._group = Group()
         self._batch: Batch | None = None
         self._turn: _core.Turn | None = None
         self._unanswered = False  # a turn was taken, and what serves it has not returned
         self._over = False
-        self._handler: Any = None  # of SIGINT, before the job was cancelled
         self._places: dict[str, list[Place]] | None = None
-        self._numbers: list[str] = []
+        self._numbers: list[tuple[str, int]] = []
         self._tables = 0
         self._versions: dict[str, int] = {}
         self._told: set[str] = set()
@@ -168,62 +170,48 @@ class Worker:
     # ------------------------------------------------------------------------------------------- the job
 
     def __enter__(self) -> Worker:
-        _process.enter(self._abandon)
-        try:
-            self._find_cluster()
-            self._join(os.environ["SLUICE_PROGRAM_DIR"])
-        except BaseException:
-            if self._cluster is not None:
-                self._cluster.stop(failed=True)
-            _process.leave(again=True)
-            raise
+        if not _process.launched() and "OMP_NUM_THREADS" not in os.environ:
+            # The other half is for the pserver and the worker's own threads.
+            torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+        steps = None if self._source is None else self._epoch_steps
+        self._core = self._member.enter(self._text, offer=self._offer, offered=self._take_constants, epoch_steps=steps)
+        if self._source is not None:
+            size = _BATCH_SIZE.search(self._text)
+            self._reader = SourceReader(
+                self._core,
+                self._source,
+                self._eval_source,
+                self._padding,
+                int(size[1]) if size is not None else _DEFAULT_BATCH_SIZE,
+            )
+        self._group.join(self._core, self._core_module.JobEnded)
         return self
 
-    def _find_cluster(self) -> None:
-        if _process.launched():
-            if self._resume:
-                self._tell("resume", "resume=True has no effect here: the launch has started this job; give it --resume")
-        else:
-            self._cluster = _private.PrivateCluster(self._resume, ranks_of_launcher())
-            if "OMP_NUM_THREADS" not in os.environ:
-                # The other half is for the pserver and the worker's own threads.
-                torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
-        _process.show_errors_once()
+    def _offer(self, folder: str) -> None:
+        for hint in hints(self._model):
+            self._tell(hint, hint)
+        _constants.write(folder, self._declared.constants)
+        values = [(name, _values(tensor)) for name, tensor in self._declared.tensors()]
+        try:
+            self._core_module.offer(folder, self._text, values)
+        except ValueError as error:
+            raise ValueError(explained(str(error), self._text)) from None
 
-    def _join(self, folder: str) -> None:
-        # The first worker alone: all of them declare the same, and the values of one must count.
-        if os.environ.get("SLUICE_RANK", "0") == "0":
-            for hint in hints(self._model):
-                self._tell(hint, hint)
-            _constants.write(folder, self._declared.constants)
-            values = [(name, _values(tensor)) for name, tensor in self._declared.tensors()]
-            try:
-                self._core_module.offer(folder, self._text, values)
-            except ValueError as error:
-                raise ValueError(explained(str(error), self._text)) from None
-        while not self._core_module.is_offered(folder, self._text):
-            time.sleep(0.05)
+    def _take_constants(self, folder: str) -> None:
         _constants.read(folder, self._declared.constants)
         self._counters = [counter.clone() for _, counter in self._declared.counters]
-        if self._source is None:
-            core = self._core_module.Worker(self._text)
-        else:
-            core = self._core_module.Worker(self._text, self._epoch_steps)
-            self._reader = SourceReader(core, self._source, self._eval_source, self._padding)
-        self._core = core
-        self._group.join(core, self._core_module.JobEnded)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._forked:
+        if self._member.forked:
             return  # the parent process is the worker
         core = self._running()
         try:
             if isinstance(error, KeyboardInterrupt):
-                self._cancel(core)
+                self._member.cancel()
             elif error is not None and not isinstance(error, JobError):
-                self._fail(core, error)
+                self._member.fail(error, self._drop_batch)
             elif error is None and not self._over:
                 self._leave(core)
         finally:
@@ -232,26 +220,15 @@ class Worker:
             self._batch = self._turn = None
             if self._reader is not None:
                 self._reader.stop()
-            core.stop()
+            self._member.leave()
             if self._reader is not None:
                 self._reader.join()
-            if self._cluster is not None:
-                self._cluster.stop()
-            if self._handler is not None:
-                signal.signal(signal.SIGINT, self._handler)
             self._core, self._no_core = None, "the worker has left its job: its `with` block is over"
-            _process.leave()
 
-    def _abandon(self) -> None:
-        """In a forked child: the worker belongs to the parent process, whose threads are not here."""
-        self._forked = True
-        core, self._core = self._core, None
+    def _forget(self) -> None:
+        """In a forked child, which is no worker."""
+        self._core, self._batch, self._turn = None, None, None
         self._no_core = "this process was forked from a worker and is none itself; only the worker's own process may use it"
-        self._batch = self._turn = None
-        if core is not None:
-            core.abandon()
-        if self._cluster is not None:
-            self._cluster.abandon()
 
     def _leave(self, core: _core.Worker) -> None:
         """Ends the job early, and helps to evaluate it. Returns when it is done; raises JobError when it is not."""
@@ -268,32 +245,16 @@ class Worker:
         except JobError:
             raise
         except KeyboardInterrupt:
-            self._cancel(core)
+            self._member.cancel()
             raise
         except BaseException as error:
-            self._fail(core, error)
+            self._member.fail(error, self._drop_batch)
             raise
 
-    def _fail(self, core: _core.Worker, error: BaseException) -> None:
-        """The job fails with the traceback of the error."""
-        _process.debug(error)
-        whole = "".join(traceback.format_exception(error))
-        text = shortened(whole)
+    def _drop_batch(self) -> None:
+        """Before the job has failed, since the turn's memory is gone then."""
         if self._batch is not None:
-            self._end_turn()  # before: the turn's memory is gone when the job has failed
-        has_job = core.fail(text)
-        if text == whole and has_job:
-            _process.reported(error)
-
-    def _cancel(self, core: _core.Worker) -> None:
-        """Cancels the job. Until the ``with`` block is left, another interrupt ends the process at once."""
-        # Handlers belong to the main thread. Only there does a signal become a KeyboardInterrupt.
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
-        try:
-            core.cancel()
-        except RuntimeError as error:
-            print(f"sluice: the job is not cancelled: {error}", file=sys.stderr, flush=True)
+            self._end_turn()
 
     @property
     def rank(self) -> int:
@@ -524,14 +485,14 @@ class Worker:
         return self._core
 
     def _ended(self) -> JobResult:
-        if self._forked or self._core is not None:
+        if self._member.forked or self._core is not None:
             raise RuntimeError("there is no result before the `with` block of the worker is over")
         if self._result is None:
             raise RuntimeError("there is no result: the job has not begun in this process")
         return self._result
 
     def _place(self) -> tuple[str, int, int, bool]:
-        if self._core is None and self._known_place is not None and not self._forked:
+        if self._core is None and self._known_place is not None and not self._member.forked:
             return self._known_place
         self._known_place = self._running().place()
         return self._known_place
