@@ -24,6 +24,11 @@ endforeach()
 install(RUNTIME_DEPENDENCY_SET bundle
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread)\\.so" "^libcu(da|blas)" "^libnv"
   LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
+# An optional part: Parquet. The libraries of pyarrow find each other in their folder.
+if(SLUICE_HAS_ARROW)
+  install(TARGETS sluice_arrow_plugin LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
+  install(FILES ${SLUICE_ARROW_LIBRARIES} DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
+endif()
 install(DIRECTORY configs DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.textproto)
 install(DIRECTORY data/adult DESTINATION data COMPONENT bundle EXCLUDE_FROM_ALL)
 install(PROGRAMS deploy/bundle/run.sh DESTINATION . COMPONENT bundle EXCLUDE_FROM_ALL)

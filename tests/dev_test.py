@@ -53,5 +53,39 @@ class WheelTest(unittest.TestCase):
                     self.assertNotIn("-DPython_EXECUTABLE=", configured[-1])
 
 
+class ArrowTest(unittest.TestCase):
+    def test_pyarrow_is_installed_once_and_a_build_that_was_there_looks_for_it(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for path in ("tree/build/release", "tree/build/python-env/bin", "tree/python", "bin"):
+                (folder / path).mkdir(parents=True)
+            shutil.copy(ROOT / "dev", folder / "tree/dev")
+            shutil.copy(ROOT / "python/requirements-arrow.txt", folder / "tree/python")
+            cache = folder / "tree/build/release/CMakeCache.txt"
+            cache.write_text("SLUICE_ARROW_BUILT:INTERNAL=FALSE\n")
+            (folder / "tree/build/release/build.ninja").touch()
+            scripts = {folder / "bin" / tool: text for tool, text in STAND_INS.items()}
+            scripts[folder / "tree/build/python-env/bin/pip"] = 'echo "pip $*" >>"$LOG"'
+            for path, text in scripts.items():
+                path.write_text("#!/bin/bash\n%s\n" % text)
+                path.chmod(0o755)
+            environment = {**os.environ, "PATH": "%s:%s" % (folder / "bin", os.environ["PATH"]), "LOG": str(folder / "log")}
+
+            def arrow():
+                """What pip and CMake were told."""
+                (folder / "log").write_text("")
+                ended = subprocess.run([folder / "tree/dev", "arrow"], cwd=folder / "tree", stdin=subprocess.DEVNULL,
+                                       capture_output=True, text=True, timeout=30, env=environment)
+                self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+                return (folder / "log").read_text().splitlines()
+
+            pip, configured, built = arrow()
+            self.assertIn("--no-deps -r python/requirements-arrow.txt", pip)
+            self.assertIn("-DSLUICE_WITH_ARROW=AUTO", configured)
+            self.assertIn("sluice_arrow_plugin", built)
+            cache.write_text("SLUICE_ARROW_BUILT:INTERNAL=TRUE\n")
+            self.assertEqual(arrow(), [built])
+
+
 if __name__ == "__main__":
     unittest.main()

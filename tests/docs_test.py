@@ -111,11 +111,11 @@ class DocsTest(unittest.TestCase):
             self.assertRegex(script, r"(?m)^  %s\)" % match[1], "./dev has no command %s" % match[1])
         self.each(r"(?<![\w/])\./dev ([a-z]+)", check)
 
-    def test_operations_lists_the_metrics_of_the_daemons(self):
+    def test_the_listed_metrics_are_those_of_the_daemons(self):
         # tests/system/admin_test.py compares the list with what running daemons serve.
         folders = ("common/admin", "scheduler/service", "server/service", "worker/service")
         code = "".join(file.read_text() for folder in folders for file in sorted((ROOT / folder).glob("*.cc")))
-        listed = re.findall(r"(?m)^\| `(sluice_[\w<>]+)` \|", (ROOT / "docs" / "operations.md").read_text())
+        listed = re.findall(r"(?m)^\| `(sluice_[\w<>]+)` \|", (ROOT / "docs" / "metrics.md").read_text())
         self.assertEqual(len(listed), len(set(listed)))
         for name in listed:
             # Names that several daemons have are put together from the role and the rest.
@@ -123,7 +123,7 @@ class DocsTest(unittest.TestCase):
             literals = ('"%s"' % name, '"%s"' % rest, '"_%s"' % rest)
             self.assertTrue(any(literal in code for literal in literals), name + " is listed, and no daemon has it")
         for name in re.findall(r'"(sluice_(?:scheduler|pserver|worker|build)_\w+)"', code):
-            self.assertIn(name, listed, name + " is not in docs/operations.md")
+            self.assertIn(name, listed, name + " is not in docs/metrics.md")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class HardeningTest(unittest.TestCase):
                 with self.subTest(source.name, option=option):
                     self.assertEqual(last_matching(arguments, pattern), option)
             with self.subTest(source.name):
-                self.assertRegex(last_matching(arguments, r"-O.*") or "", r"-O[123s]")
+                self.assertRegex(last_matching(arguments, r"-O.*") or "", r"-O[123sg]")
 
     @unittest.skipUnless(X86 and COMMANDS.exists(), "only x86 has the property, and only objects that are there show it")
     def test_every_object_has_landing_pads(self):

@@ -22,10 +22,10 @@ BELOW = {  # top folder: the top folders that it may include
     "python": "worker model common proto",
 }
 ROOMS = {
-    "scheduler": "service core recovery files registry job members",
+    "scheduler": "service core recovery files page registry job members",
     "server": "service tables copies checkpoints requests shards",
     "worker": "service train step data context dense batches",
-    "cli": "commands plan cluster jobs screen",
+    "cli": "commands plan hosts cluster jobs report screen",
 }
 MOST_ROOMS = 8
 

@@ -26,7 +26,7 @@ void CheckStatus(const absl::Status& status) {
 // The text, and what comes behind it.
 enum class End { kText, kError, kLimit, kOtherForm };
 std::pair<std::string, End> TextOf(const std::string& path, size_t read_bytes) {
-  auto reader = TextReader::Open(path);
+  auto reader = TextReader::Open(path, Env::Real());
   CheckStatus(reader.status());
   std::string text;
   if (!reader.ok()) return {text, End::kOtherForm};
@@ -43,7 +43,7 @@ std::pair<std::string, End> TextOf(const std::string& path, size_t read_bytes) {
 }
 
 void CheckSkip(const std::string& path, const std::string& text, uint64_t offset) {
-  auto reader = TextReader::Open(path);
+  auto reader = TextReader::Open(path, Env::Real());
   FUZZ_CHECK(reader.ok());
   const absl::Status skipped = (*reader)->SkipTo(offset);
   CheckStatus(skipped);
@@ -55,7 +55,7 @@ void CheckSkip(const std::string& path, const std::string& text, uint64_t offset
 }
 
 void CheckLines(const std::string& path, const std::string& text, End end) {
-  LineReader lines(TextReader::Open(path).value());
+  LineReader lines(TextReader::Open(path, Env::Real()).value());
   LineReader::Line line;
   while (lines.next_offset() < kMostText / 2) {
     const absl::StatusOr<bool> more = lines.Next(&line);
@@ -93,6 +93,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_CHECK(end != End::kText || text == same);
   CheckSkip(file.path(), text, offset);
   CheckLines(file.path(), text, end);
-  SampleFile(file.path()).IgnoreError();
+  SampleFile(file.path(), Env::Real()).IgnoreError();
   return 0;
 }

@@ -72,7 +72,7 @@ Source SourceOf(int format) {
   use.several_tables = true;  // RAW keys have a table of their own
   Source source{SchemaForTest(job, use), nullptr};
   FUZZ_CHECK(source.schema != nullptr);
-  auto data = DataSource::Create(job.data(), source.schema);
+  auto data = DataSource::Create(job.data(), source.schema, Env::Real());
   FUZZ_CHECK(data.ok());
   source.data = std::move(*data);
   return source;

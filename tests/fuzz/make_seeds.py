@@ -246,7 +246,7 @@ def choices():
     for target in ("pserver_session", "pserver_stream", "pserver_orders", "replica_stream", "follower_answers", "copy_reader", "scheduler_calls",
                    "client_replies",
                    "example_cache", "shard_file", "shard_image", "stored_jobs", "geo_state", "collective_peers", "worker_orders",
-                   "etcd_replies"):
+                   "etcd_replies", "export_chain"):
         for number in range(3):
             seed(target, f"random_{number}", random.Random(number).randbytes(200 << 2 * number))
 

@@ -295,9 +295,10 @@ class CheckInitialModelTest : public ::testing::Test {
       *manifest->add_files() = *file;
     }
   }
-  absl::StatusOr<std::vector<std::string>> Check(const Edits& edits) {
+  absl::StatusOr<StartCheck> Check(const Edits& edits, bool evaluate_only = false) {
     JobConfig job = Effective(Edited(edits));
     job.set_initial_model(dir_);
+    job.set_evaluate_only(evaluate_only);
     return CheckInitialModel(job, BuiltInSpecs(), Env::Real());
   }
 
@@ -306,14 +307,14 @@ class CheckInitialModelTest : public ::testing::Test {
 
 TEST_F(CheckInitialModelTest, AMissingModelIsNotReportedHere) {
   JobConfig job = Effective(kJob);
-  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs(), Env::Real()), IsEmpty());
+  EXPECT_THAT(CheckInitialModel(job, BuiltInSpecs(), Env::Real())->tables, IsEmpty());
   job.set_initial_model(dir_ + "/none");
-  EXPECT_THAT(*CheckInitialModel(job, BuiltInSpecs(), Env::Real()), IsEmpty());
+  EXPECT_THAT(CheckInitialModel(job, BuiltInSpecs(), Env::Real())->tables, IsEmpty());
 }
 
 TEST_F(CheckInitialModelTest, AMatchingModelReturnsItsWarnings) {
-  EXPECT_THAT(*Check({}), IsEmpty());
-  EXPECT_THAT(*Check({{"hash_buckets: 100", "hash_buckets: 100 missing_is_value: true"}}),
+  EXPECT_THAT(Check({})->warnings, IsEmpty());
+  EXPECT_THAT(Check({{"hash_buckets: 100", "hash_buckets: 100 missing_is_value: true"}})->warnings,
               ElementsAre(AllOf(HasSubstr("initial_model: "), HasSubstr("\"city\""))));
 }
 
@@ -327,17 +328,41 @@ TEST_F(CheckInitialModelTest, SwappedColumnsAreRefusedAlthoughEveryTableFits) {
                     HasSubstr("feature \"hours\"")));
 }
 
-TEST_F(CheckInitialModelTest, MisfitTablesAreReportedWithTheFeaturesThatDiffer) {
-  const auto checked = Check({{"model {", "features { name: \"new\" categorical {} } model {"},
-                              {"\"tags\"]", "\"tags\", \"new\"]"}});
+const Edits kNewFeature = {{"model {", "features { name: \"new\" categorical {} } model {"},
+                           {"\"tags\"]", "\"tags\", \"new\"]"}};
+
+TEST_F(CheckInitialModelTest, TablesFollowTheFeatures) {
+  const auto checked = Check(kNewFeature);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_THAT(checked->warnings, ElementsAre(HasSubstr("\"new\" is new")));
+  EXPECT_THAT(checked->notes,
+              ElementsAre(AllOf(HasSubstr("initial_model: features added: "), HasSubstr("\"new\"")),
+                          HasSubstr("table 'deep/0/weight'")));
+  for (const TableConfig& table : checked->tables)
+    EXPECT_EQ(table.has_start(), table.name() == "deep/0/weight") << table.name();
+}
+
+TEST_F(CheckInitialModelTest, AnEvaluationNeedsTheFeaturesOfTheModel) {
+  EXPECT_TRUE(Check({}, /*evaluate_only=*/true).ok());
+  const auto checked = Check(kNewFeature, /*evaluate_only=*/true);
   EXPECT_EQ(checked.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(checked.status().message()),
               AllOf(HasSubstr("initial_model: table"), HasSubstr("\"new\"")));
 }
 
+TEST_F(CheckInitialModelTest, MisfitTablesAreReportedWithTheFeaturesThatDiffer) {
+  Edits edits = kNewFeature;
+  edits.push_back({"[16, 4]", "[16, 5]"});
+  const auto checked = Check(edits);
+  EXPECT_EQ(checked.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(checked.status().message()),
+              AllOf(HasSubstr("initial_model: table 'deep/1/weight'"), HasSubstr("\"new\"")));
+}
+
 TEST_F(CheckInitialModelTest, AModelWithoutItsJobIsAWarning) {
   std::filesystem::remove(dir_ + "/job.textproto");
-  EXPECT_THAT(*Check({}), ElementsAre(AllOf(HasSubstr("initial_model: "), HasSubstr(dir_))));
+  EXPECT_THAT(Check({})->warnings,
+              ElementsAre(AllOf(HasSubstr("initial_model: "), HasSubstr(dir_))));
 }
 
 }  // namespace

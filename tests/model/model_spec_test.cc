@@ -28,6 +28,39 @@ TEST(ModelSpecTest, ShardsOfSparseTablesFollowThePservers) {
   EXPECT_EQ(tables[0].num_shards(), 36u);
 }
 
+TEST(ModelSpecTest, ShardsOfTablesWhoseRowsGoAreFixed) {
+  std::vector<TableConfig> tables(3);
+  for (TableConfig& table : tables) table.set_kind(TableConfig::SPARSE);
+  tables[0].set_name("kept");
+  tables[1].set_name("expires");
+  tables[1].mutable_expire()->set_after_steps(1);
+  tables[2].set_name("new");
+  tables[2].mutable_admit()->set_after(2);
+  const std::vector<TableConfig> asked = tables;
+  ASSERT_TRUE(FixShards(nullptr, &tables).ok());
+  EXPECT_EQ(tables[0].num_shards(), 0u);
+  EXPECT_EQ(tables[1].num_shards(), 256u);
+  EXPECT_EQ(tables[2].num_shards(), 256u);
+  // The job continues another one's table.
+  Manifest checkpoint;
+  *checkpoint.add_tables() = asked[1];
+  checkpoint.mutable_tables(0)->set_num_shards(32);
+  tables = asked;
+  ASSERT_TRUE(FixShards(&checkpoint, &tables).ok());
+  EXPECT_EQ(tables[1].num_shards(), 32u);
+  EXPECT_EQ(tables[2].num_shards(), 256u);
+  // Whatever the number of pservers.
+  google::protobuf::RepeatedPtrField<TableConfig> resolved(asked.begin(), asked.end());
+  ResolveShards(100, &resolved);
+  EXPECT_EQ(resolved[0].num_shards(), 400u);
+  EXPECT_EQ(resolved[1].num_shards(), 256u);
+  for (const uint32_t wrong : {16u, 256u}) {
+    tables = asked;
+    tables[1].set_num_shards(wrong);
+    EXPECT_FALSE(FixShards(&checkpoint, &tables).ok());
+  }
+}
+
 TEST(ModelSpecTest, OnlyTrainingOnACpuRefusesComputeTypesThatNeedAGpu) {
   for (const auto type :
        {TrainConfig::F32, TrainConfig::BF16, TrainConfig::TF32, TrainConfig::FP16}) {
@@ -54,12 +87,16 @@ std::string OverrideError(const std::string& more) {
 TEST(TableOverridesTest, OverridesChangeWhatTheySet) {
   const auto model = Create(std::string(kModel) + R"(
     tables { name: "embedding" num_shards: 7 max_rows: 900 wire_type: BF16
+             expire { after_steps: 70 } evict { score: LAST_USE } admit { after: 3 }
              columns { name: "embedding" initializer { constant: 0.5 } optimizer { learning_rate: 0.25 } } }
     tables { name: "deep/0/bias" shape: 16 kind: DENSE optimizer { sgd {} } }
     optimizers { all { adagrad {} } })");
   const TableConfig& sparse = Table(*model, "embedding");
   EXPECT_EQ(sparse.num_shards(), 7u);
   EXPECT_EQ(sparse.max_rows(), 900u);
+  EXPECT_EQ(sparse.expire().after_steps(), 70u);
+  EXPECT_EQ(sparse.evict().score(), EvictConfig::LAST_USE);
+  EXPECT_EQ(sparse.admit().after(), 3u);
   EXPECT_EQ(Table(*model, "deep/0/bias").max_rows(), 0u);
   EXPECT_EQ(sparse.wire_type(), TableConfig::BF16);
   EXPECT_EQ(sparse.columns(1).initializer().constant(), 0.5f);
@@ -74,11 +111,18 @@ TEST(TableOverridesTest, OverridesOfTheModelsShapeAreRefused) {
   EXPECT_THAT(OverrideError("tables { name: \"wide\" }"),
               HasSubstr("embedding, deep/0/weight, deep/0/bias"));
   EXPECT_THAT(OverrideError("tables { name: \"embedding\" kind: DENSE }"), HasSubstr("kind DENSE"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" start { table: \"b\" } }"),
+              HasSubstr("initial_checkpoint"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" shape: 17 }"),
               testing::AllOf(HasSubstr("shape [17]"), HasSubstr("[16]")));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" num_shards: 2 }"),
               HasSubstr("num_shards"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" max_rows: 2 }"), HasSubstr("max_rows"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" expire { after_steps: 2 } }"),
+              HasSubstr("expire"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" max_gib: 2 }"), HasSubstr("max_gib"));
+  EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" admit { after: 2 } }"),
+              HasSubstr("remove admit"));
   EXPECT_THAT(OverrideError("tables { name: \"deep/0/bias\" columns { name: \"x\" } }"),
               HasSubstr("no columns"));
   EXPECT_THAT(

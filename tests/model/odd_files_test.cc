@@ -80,9 +80,9 @@ OddOutcome ReadOddJob(const std::string& file, const Options& options, uint64_t 
   const auto model = ModelSpec::Create(*job, BuiltInSpecs());
   if (!model.ok()) return fail(model.status());
   outcome.schema = (*model)->schema();
-  const auto data = DataSource::Create(job->data(), outcome.schema);
+  const auto data = DataSource::Create(job->data(), outcome.schema, Env::Real());
   if (!data.ok()) return fail(data.status());
-  const auto files = ExpandFiles(job->data().train_files());
+  const auto files = ExpandFiles(job->data().train_files(), Env::Real());
   if (!files.ok()) return fail(files.status());
   DataCounts counts;
   outcome.batch.Reset(outcome.schema->numerics().size(), outcome.schema->slots().size());
@@ -300,9 +300,10 @@ TEST(OddFilesTest, PlacesAndFormsThatCannotBeReadAreNamed) {
   EXPECT_THAT(OddError("30_extra/url_s3"),
               AllOf(HasSubstr("s3://bucket/a.csv"), HasSubstr("places with URLs")));
   OddExamples("30_extra/order", 60);
-  EXPECT_THAT(OddError("30_extra/order", {{"output_dir", "s3://bucket/out"}}),
-              HasSubstr("output_dir: 's3://bucket/out' is a URL"));
-  EXPECT_THAT(OddError("30_extra/parquet"), AllOf(HasSubstr("Parquet"), HasSubstr("to_csv")));
+  EXPECT_THAT(OddError("30_extra/order", {{"output_dir", "gs://bucket/out"}}),
+              HasSubstr("output_dir: 'gs://bucket/out' is a URL"));
+  EXPECT_THAT(OddError("30_extra/parquet"),
+              AllOf(HasSubstr("Parquet"), HasSubstr("data.format: PARQUET")));
   EXPECT_THAT(OddError("30_extra/lackcol"), AllOf(HasSubstr("w3.csv"), HasSubstr("\"tags\"")));
   OddExamples("20_paths/g[1]/g", 60);
 }
@@ -345,7 +346,7 @@ TEST(OddFilesTest, LinesWithoutALabelAreReadForPrediction) {
   ASSERT_TRUE(job.ok()) << job.status();
   const auto model = ModelSpec::Create(*job, BuiltInSpecs());
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto data = DataSource::Create(job->data(), (*model)->schema());
+  const auto data = DataSource::Create(job->data(), (*model)->schema(), Env::Real());
   ASSERT_TRUE(data.ok()) << data.status();
   const auto read = [&](const std::string& path) {
     ExampleStream::Piece piece;

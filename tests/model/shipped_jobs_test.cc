@@ -37,7 +37,7 @@ Shipped ShippedJob(const std::string& name) {
   const auto model = ModelSpec::Create(shipped.job, BuiltInSpecs());
   EXPECT_TRUE(model.ok()) << model.status();
   if (model.ok()) shipped.schema = (*model)->schema();
-  auto data = DataSource::Create(shipped.job.data(), shipped.schema);
+  auto data = DataSource::Create(shipped.job.data(), shipped.schema, Env::Real());
   EXPECT_TRUE(data.ok()) << data.status();
   if (data.ok()) shipped.data = std::move(*data);
   return shipped;

@@ -79,7 +79,7 @@ class ClientTest(unittest.TestCase):
             {"name": "b", "dim": 1, "features": ["b"]}])
         self.assertEqual(self.core.job.split("\n"), ["train { seed: 3 }", 'features { name: "user" key: RAW categorical {} }',
                                                       'features { name: "b" key: RAW categorical {} }'])
-        self.assertEqual(self.core.sources, (True, False))
+        self.assertEqual(self.core.sources, (True, False, True))
 
     def test_ids_and_gradients_are_taken_without_a_copy(self):
         ids, gradient = np.arange(4), np.ones((4, 3), np.float32)

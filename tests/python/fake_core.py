@@ -95,10 +95,20 @@ class Turn:
         return -1
 
 
+class ArrowRows:
+    """The batches of a rank. `stream` is a list of what give_batch takes after the batch's number."""
+
+    def __init__(self, stream, batch_rows, rank, world_size, start):
+        self.batch_rows = batch_rows
+        self.rows = sum(batch[0] for batch in stream)
+        self.batches = stream[rank::world_size][start:]
+
+
 class Core:
     """The module and its only worker. `slots`: (feature, table) by slot. `means`: features whose rows are averaged."""
 
     JobEnded = JobEnded
+    table_rows = staticmethod(ArrowRows)
 
     def __init__(self, slots, rate=0.5, workers=1, asynchronous=False, means=()):
         self.means = means
@@ -107,14 +117,15 @@ class Core:
         self.begins, self.restored = True, None  # of the next batch to train
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
         self.requests, self.given = queue.Queue(), queue.Queue()  # of a source of the script
+        self.source_states = {}  # by epoch and number of batches
         self.unwanted = set()  # requests whose batches nobody wants
         self.turn, self.left, self.has_job = None, False, True
         self.folder = ""  # of the job's output
         # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
         self.gives = lambda epochs_done, number, what, own: [own]
 
-    def declare(self, job, base_dir, program, source=False, eval_source=False):
-        self.sources = source, eval_source
+    def declare(self, job, base_dir, program, source=False, eval_source=False, batches=False):
+        self.sources = source, eval_source, batches
         self.program = json.loads(program)
         self.begins = True
         tables = 1 + max((t for _, t in self.slots), default=-1)
@@ -197,6 +208,14 @@ class Core:
     def await_source(self):
         return self.requests.get()
 
+    def keep_source_state(self, epoch, batches, state):
+        self.source_states[epoch, batches] = state
+        return len(state) < 1 << 20
+
+    def source_state_before(self, epoch, batches):
+        before = [at for of, at in self.source_states if of == epoch and at <= batches]
+        return (max(before), self.source_states[epoch, max(before)]) if before else None
+
     def counted_source(self, number, batches):
         self.events.append(("count", number, batches))
 
@@ -205,6 +224,12 @@ class Core:
             return False
         self.given.put(batch)
         return True
+
+    def give_rows(self, number, given_as, rows):
+        if not rows.batches:
+            return None
+        self.events.append(("rows", rows.batch_rows))
+        return self.give_batch(number, given_as, *rows.batches.pop(0))
 
     def end_batches(self, number):
         self.given.put(None)
@@ -286,7 +311,7 @@ class Core:
         return found
 
     def numbers(self):
-        return ["age"]
+        return [("age", 0)]
 
     def parameters(self):
         return [parameter["name"] for parameter in self.program["parameters"]]
@@ -305,10 +330,10 @@ class ClientCore(Core):
         # Whether the pservers have acknowledged what was pushed, or None; and how often one may ask in vain.
         self.acknowledged, self.patience = False, 100
 
-    def declare(self, job, base_dir, program, source=False, eval_source=False):
+    def declare(self, job, base_dir, program, source=False, eval_source=False, batches=False):
         self.job = job
         self.slots = [(name, t) for t, name in enumerate(re.findall(r'features { name: "(\w+)" key: RAW', job))]
-        return super().declare(job, base_dir, program, source, eval_source)
+        return super().declare(job, base_dir, program, source, eval_source, batches)
 
     def await_source(self, wait=True):
         assert not wait, "the client has one thread"
@@ -431,6 +456,9 @@ class SavedModel:
 
     def collections(self):
         return [(c["name"], c["dim"], c["features"]) for c in self.core.program["collections"]]
+
+    def vector_columns(self):
+        return []
 
     def from_columns(self, columns):
         self.columns = columns

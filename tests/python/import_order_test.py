@@ -68,7 +68,8 @@ class ImportOrderTest(unittest.TestCase):
                 script = "".join("import %s\n" % name for name in order) + "".join(USES[name] for name in order) + "print('done')\n"
                 done = subprocess.run([sys.executable, "-B", "-c", script], env=env, text=True, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, timeout=300)
-                self.assertEqual((done.returncode, done.stdout.splitlines()[-1:]), (0, ["done"]), done.stdout)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertIn("done", done.stdout.splitlines())  # gRPC may log after it
 
 
 if __name__ == "__main__":

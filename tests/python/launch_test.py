@@ -385,6 +385,23 @@ class JobTest(StandInTest):
             sluice.Job().set("nowhere", 1)
 
 
+class StoreResultTest(unittest.TestCase):
+    def setUp(self):
+        self.files = {}
+        core = mock.Mock(read_file=lambda path: self.files[path])
+        for patch in (mock.patch.dict(sys.modules, {"sluice._core": core}), mock.patch.object(sluice, "_core", core, create=True)):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_a_result_on_a_store_is_read_there(self):
+        raw = {"status": "done", "examples": 60, "seconds": 1.5, "model_dir": "s3://b/out/model"}
+        self.files["s3://b/out/result.json"] = json.dumps(raw).encode()
+        result = sluice.Result.from_file("s3://b/out/result.json")
+        self.assertEqual((result.status, result.output_dir, result.model_dir), ("done", "s3://b/out", "s3://b/out/model"))
+        with self.assertRaises(FileNotFoundError):
+            sluice.Result.from_file("s3://b/none/result.json")
+
+
 class PredictTest(StandInTest):
     def predict(self, does, *more, **options):
         self.stand_in(does)
@@ -430,26 +447,6 @@ class CommandTest(StandInTest):
                          ["launch", "--python=" + sys.executable, "--program=a.py", "--", "--python=b"])
         self.assertEqual(self.command("launch", "--program", "a.py", "--python=b"), ["launch", "--program", "a.py", "--python=b"])
         self.assertEqual(self.command("launch", "--job=a"), ["launch", "--job=a"])
-
-    def test_the_demo_is_a_job_in_a_folder_of_its_own(self):
-        demo = self.folder / "package"
-        (demo / "configs").mkdir(parents=True)
-        (demo / "configs" / "adult_wide_deep.textproto").write_text("train {}")
-        old = os.getcwd()
-        os.chdir(self.folder)
-        self.addCleanup(os.chdir, old)
-        with mock.patch.object(_command, "_DEMO", demo):
-            words = self.command("demo", "--k_steps=20")
-        self.assertEqual((words[0], words[-1]), ("launch", "--k_steps=20"))
-        self.assertTrue((self.folder / "sluice-demo" / "configs" / "adult_wide_deep.textproto").exists())
-
-    def test_its_help_has_the_demo(self):
-        self.stand_in("")
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            self.assertEqual(_command.main(["--help"]), 0)
-        self.assertEqual(self.arguments(), ["--help"])
-        self.assertIn("sluice demo", out.getvalue())
 
     def test_missing_programs_end_it_with_a_message(self):
         errors = io.StringIO()

@@ -59,6 +59,24 @@ assert "epochs: 7" in sluice.Job("train { epochs: 3 }").set("train.epochs", 7).t
 """, library], env=dict(os.environ, PYTHONPATH=str(package)), capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_the_day_of_a_daily_program_may_come_with_the_launch(self):
+        sys.path.insert(0, str(pathlib.Path(MODULE).parents[1]))
+        self.addCleanup(sys.path.pop, 0)
+        from sluice import _core
+
+        job = 'features { name: "user" key: RAW categorical {} } tables { name: "user" expire { %s: 30 } }'
+        program = '{"collections": [{"name": "user", "dim": 4, "features": ["user"]}]}'
+        for option, is_taken in (("after_days", True), ("after_steps", True), ("nothing", False)):
+            with self.subTest(option), tempfile.TemporaryDirectory() as folder:
+                if not is_taken:
+                    with self.assertRaisesRegex(ValueError, option):
+                        _core.declare(job % option, "", program, True, False, True)
+                    continue
+                declared, _ = _core.declare(job % option, "", program, True, False, True)
+                _core.offer(folder, declared, [])
+                offered = pathlib.Path(folder, "job.textproto").read_text()
+                self.assertNotIn("1970", offered)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -37,6 +37,7 @@ from sluice._model import _cell, _listed  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
 from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
+from sluice.torch._embedding import Batch  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
 from sluice.torch._source import Converter  # noqa: E402
 from sluice.torch._torchrun import TorchRanks  # noqa: E402
@@ -955,6 +956,9 @@ model {
         except sluice.JobError as caught:
             error = caught
         self.assertEqual(self.shown(error), "sluice: the program ends with its job: pserver 0 is lost\n")
+        cancelled = sluice.JobError("the job has ended elsewhere; result.json and the launcher say why")
+        self.assertEqual(self.shown(cancelled), "")  # the launcher has said it, and how to go on
+        self.assertIn("ended elsewhere", self.shown(cancelled, on_terminal=False))
         traceback = "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\nValueError: no\n\n"
         self.assertEqual(self.shown(sluice.JobError(traceback)), "sluice: the program ends with its job: ValueError: no\n")
 
@@ -1478,6 +1482,33 @@ def given(n, examples=4, seed=5, **more):
     return made
 
 
+class StatefulLoader:
+    """Gives batches as torchdata's StatefulDataLoader does: iterated anew, or from the state that was loaded."""
+
+    def __init__(self, batches, blob=b""):
+        self.batches, self.blob = batches, blob
+        self.at, self.loaded, self.read = 0, None, 0
+        self.epochs = []
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __iter__(self):
+        self.at, self.loaded = self.loaded or 0, None
+        while self.at < len(self.batches):
+            self.at, self.read = self.at + 1, self.read + 1
+            yield self.batches[self.at - 1]
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+    def state_dict(self):
+        return {"at": self.at, "blob": torch.zeros(len(self.blob), dtype=torch.uint8)}
+
+    def load_state_dict(self, state):
+        self.loaded = state["at"]
+
+
 class SourceTest(FakeWorkerTest):
     """Batches that the script gives."""
 
@@ -1503,7 +1534,7 @@ class SourceTest(FakeWorkerTest):
 
         self.assertEqual(self.train(source, [(1, "train", 0, 1, 3, 2)]), [2, 3, 4, 5, 6])
         self.assertEqual(calls, [(0, 1, 3, 2)])
-        self.assertEqual(self.core.sources, (True, False))
+        self.assertEqual(self.core.sources, (True, False, True))
         self.assertEqual([event[0] for event in self.core.events], ["step"] * 5 + ["stop"])
 
     def test_the_rows_are_those_of_the_values(self):
@@ -1554,12 +1585,29 @@ class SourceTest(FakeWorkerTest):
                 with self.assertRaisesRegex(sluice.JobError, error):
                     self.train(lambda *_: [made])
 
-    def test_numbers_of_16_bits_become_float32(self):
+    def test_numbers_of_16_bits_are_converted(self):
         for dtype in (torch.bfloat16, torch.float16):
-            converted = Converter(["age"], [], None).convert(
+            converted = Converter([("age", 0)], [], None).convert(
                 {"age": torch.tensor([0.5, 2]).to(dtype), "label": torch.ones(2, dtype=dtype)})
-            self.assertEqual([array.dtype for array in (converted.label, *converted.numbers)], [np.float32] * 2)
+            self.assertEqual([array.dtype for array in (converted.label, *converted.numbers)], [np.float32, np.float64])
             self.assertEqual(converted.numbers[0].tolist(), [0.5, 2])
+
+    def test_vectors_have_a_number_for_each_place(self):
+        converter = Converter([("v", 2), ("age", 0)], [], None)
+        made = converter.convert({"v": torch.tensor([[0.5, 2], [3, 4]], dtype=torch.bfloat16), "age": np.zeros(2)})
+        self.assertEqual(made.examples, 2)
+        self.assertEqual(made.numbers[0].tolist(), [[0.5, 2], [3, 4]])
+        for wrong in (np.zeros(2), np.zeros((2, 3)), np.zeros((2, 2, 1)), np.zeros(())):
+            with self.assertRaisesRegex(ValueError, r"'v' is .*float32 \[B, 2\]"):
+                converter.convert({"v": wrong, "age": np.zeros(2)})
+        numbers = [[1, 10, 11, 20], [2, 12, 13, 21]]
+        core = fake_core.Core([("user", 0)])
+        core.tables_, core.dims, core.dense = [{}], [1], []
+        turn = fake_core.Turn(core, [[[]], [[]]], [0, 1], numbers, 0, trains=False)
+        batch = Batch(turn, [("a", 0), ("v", 2), ("b", 0)], {}, 0)
+        self.assertEqual(batch.number("v").tolist(), [[10, 11], [12, 13]])
+        self.assertEqual(batch.number("b").tolist(), [20, 21])
+        self.assertRaisesRegex(KeyError, "'v'", batch.number, "v[0]")
 
     def test_a_source_is_left_when_nobody_wants_its_batches(self):
         left = []
@@ -1582,18 +1630,98 @@ class SourceTest(FakeWorkerTest):
         self.assertEqual(self.core.events[0], ("count", 1, 0))
         self.assertEqual(self.core.epoch_steps, 9)
 
+    def test_a_table_is_a_source(self):
+        class Table:
+            def __init__(self, batches):
+                self.batches = batches
+
+            def __len__(self):
+                return 4 * len(self.batches)
+
+            def __arrow_c_stream__(self, requested_schema=None):
+                made = [Converter([("age", 0)], [name for name, _ in SLOTS], None).convert(batch) for batch in self.batches]
+                return [(one.examples, one.label, one.weight, one.numbers, one.values) for one in made]
+
+        def train(table, request, count):
+            self.core = fake_core.Core(SLOTS)
+            for one in ((1, "count", *request[2:4], 0, 0), request):
+                self.core.requests.put(one)
+            net, labels = Net(), []
+            with self.worker(net, "train {\n  batch_size: 4\n}\n", source=table) as worker:
+                for batch in worker:
+                    labels.append(batch.label.tolist())
+                    worker.backward(loss_of(net(batch), batch))
+            self.assertEqual(self.core.events[0], ("count", 1, count))
+            return labels
+
+        made = given(7)
+        labels = [batch["label"].tolist() for batch in made]
+        self.assertEqual(train(Table(made), (2, "train", 0, 1, 0, 2), 7), labels[2:])
+        self.assertEqual(train(Table(made), (2, "train", 1, 2, 0, 1), 4), labels[3::2])
+        self.assertEqual(self.core.events[1], ("rows", 4))
+        self.assertEqual(self.core.sources, (True, False, False))
+        with self.assertRaisesRegex(RuntimeError, "no rows"):
+            train(Table([]), (2, "train", 0, 1, 0, 0), 0)
+        with self.assertRaisesRegex(ValueError, "padding"):
+            self.worker(Net(), source=Table(made), padding=0)
+
     def test_a_loader_with_processes_of_its_own_is_a_source(self):
         def source(rank, world, epoch, start):
             return torch.utils.data.DataLoader(given(6)[start:], batch_size=None, num_workers=2)
 
         self.assertEqual(self.train(source), list(range(6)))
 
+    def go_on_at(self, loader, start, epoch=0):
+        """The numbers of the batches that a new process gets from a loader, at this place of the epoch."""
+        states, self.core = self.core.source_states, fake_core.Core(SLOTS)
+        self.core.source_states = states
+        return self.train(loader, [(1, "train", 0, 1, epoch, start)])
+
+    def test_a_loader_goes_on_from_its_newest_state(self):
+        batches = given(130)
+        loader = StatefulLoader(batches)
+        self.assertEqual(self.train(loader), list(range(130)))
+        self.assertEqual(sorted(self.core.source_states), [(0, 64), (0, 128)])
+        for start, read in ((129, 2), (128, 2), (120, 66), (63, 130)):
+            loader = StatefulLoader(batches)
+            self.assertEqual(self.go_on_at(loader, start), list(range(start, 130)))
+            self.assertEqual(loader.read, read)
+        # Of another epoch there is none.
+        loader = StatefulLoader(batches)
+        self.assertEqual(self.go_on_at(loader, 127, epoch=1), [127, 128, 129])
+        self.assertEqual((loader.read, loader.epochs), (130, [1]))
+
+    def test_a_state_that_is_too_large_is_left_out(self):
+        loader = StatefulLoader(given(70), blob=bytes(1 << 20))
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.train(loader)
+        self.assertRegex(said.getvalue(), "state_dict.. has 1 MiB, which is too much")
+
+    def test_a_list_and_a_plain_loader_are_read_up_to_the_place(self):
+        self.train(given(5), [(1, "count", 0, 1, 0, 0), (2, "train", 0, 1, 0, 3)])
+        self.assertEqual(self.core.events[0], ("count", 1, 5))
+        self.assertEqual(self.core.events.count(("stop",)), 1)
+        self.assertEqual(self.go_on_at(torch.utils.data.DataLoader(given(6), batch_size=None), 4), [4, 5])
+        self.assertEqual(self.go_on_at(given(3), 7), [])
+
+    def test_a_loader_of_torchdata_goes_on_from_its_newest_state(self):
+        try:
+            from torchdata.stateful_dataloader import StatefulDataLoader
+        except ImportError:
+            self.skipTest("torchdata is not installed")
+        for processes in (0, 2):
+            make = lambda: StatefulDataLoader(given(100), batch_size=None, num_workers=processes)
+            self.core = fake_core.Core(SLOTS)
+            self.assertEqual(self.train(make()), list(range(100)))
+            self.assertEqual(self.go_on_at(make(), 80), list(range(80, 100)))
+            self.assertEqual(self.go_on_at(make(), 10), list(range(10, 100)))
+
     def test_padding_is_checked(self):
         for padding in ("0", 0.5, True, {"user": 1.5}):
             with self.subTest(padding), self.assertRaisesRegex(TypeError, "padding= is .*integer"):
                 self.worker(Net(), source=lambda *_: [], padding=padding)
         with self.assertRaisesRegex(ValueError, r"padding= names 'uesr'; the categorical features are user, item"):
-            Converter(["age"], ["user", "item"], {"uesr": 0})
+            Converter([("age", 0)], ["user", "item"], {"uesr": 0})
 
     def test_options_without_a_source_are_refused(self):
         for options in ({"epoch_steps": 3}, {"padding": 0}, {"eval_source": lambda rank, world: []}):
@@ -1695,7 +1823,8 @@ class DeclareTest(unittest.TestCase):
             sluice.torch.worker({}, job)
         for arguments, message in (
             ({"predict": 5}, r"predict= is an int; give a function: predict\(batch\)"),
-            ({"source": [{}]}, r"source= is a list; give a function: source\(rank, world_size, epoch, start\)"),
+            ({"source": 5}, r"source= is an int; give a function: source\(rank, world_size, epoch, start\)"),
+            ({"source": iter([])}, r"source= is a list_iterator, which can be read once; give a function: source"),
             ({"source": function, "eval_source": {}}, r"eval_source= is a dict; give a function: eval_source\(rank, world_size\)"),
             ({"predict": function, "metrics": [function]}, "metrics= is a list; give a mapping"),
             ({"predict": function, "metrics": {"m": 1}}, r"metrics\['m'\] is an int; give a function: fn\(batch, output\)"),

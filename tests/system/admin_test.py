@@ -13,7 +13,7 @@ import urllib.request
 
 from sluice_testing import ADULT, PATIENCE, ROOT, SluiceTest, free_port, wait_until
 
-OPERATIONS = ROOT / "docs" / "operations.md"
+METRICS = ROOT / "docs" / "metrics.md"
 ROLES = ("scheduler", "pserver", "worker")
 SAMPLE = re.compile(r'^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\.)*",?)*\})? (\S+)$')
 
@@ -185,8 +185,8 @@ class AdminTest(SluiceTest):
         wait_until(lambda: all(self.metrics(admin["scheduler 0"])["sluice_scheduler_job_" + figure][job] > 0
                                for figure in ("steps_total", "epoch", "examples_total", "examples_per_second")),
                    "the scheduler's figures of the job")
-        # docs/operations.md lists every metric.
-        named = re.findall(r"(?m)^\| `(sluice_[\w<>]+)` \|", OPERATIONS.read_text())
+        # docs/metrics.md lists every metric.
+        named = re.findall(r"(?m)^\| `(sluice_[\w<>]+)` \|", METRICS.read_text())
         listed = {name.replace("<role>", role) for name in named for role in ROLES}
         for who, address in admin.items():
             self.assertEqual(set(self.metrics(address)) - listed, set(), who)

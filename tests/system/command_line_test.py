@@ -522,7 +522,9 @@ features { name: "f*" numeric {} }
 model { wide_deep { hidden_units: 4 } }
 """)
         _, text = self.launch(job=job)
-        self.assertLess(len(text.splitlines()), 25, text)
+        # How many states of the job are seen depends on the machine's pace.
+        described = [line for line in text.splitlines() if not line.startswith("many-1: ")]
+        self.assertLess(len(described), 20, text)
         self.assertRegex(text, r"(?m)^model: .*200 features")
         self.assertRegex(text, r"(?m)^data: CSV, train on 1 file ")
         saved = re.search(r"effective configuration: (\S+)$", text, re.M).group(1)

@@ -112,16 +112,16 @@ features { name: "race_x_sex" in_deep: false cross { features: ["race", "sex"] }
         deep.write_text(text.replace("# ---- Model", """
 features { name: "weight" numeric { column: "fnlwgt" } }
 # ---- Model"""))
-        result, out = self.train((2,), name="deep", start=self.newest("day1"), job=deep, expect=None)
-        self.assertIsNone(result, out)
-        for word in ("initial_checkpoint", "table 'deep/0/weight'", "\"weight\""):
+        result, out = self.train((2,), name="deep", start=self.newest("day1"), job=deep)
+        for word in ("features added: \"weight\"", "table 'deep/0/weight'"):
             self.assertIn(word, out)
+        self.refused("shape", "initial_checkpoint", "table 'deep/0/weight'", flags=["--set=model.wide_deep.hidden_units=90,50"])
         self.refused("rule", "initial_checkpoint", "adam", "sgd", "table '",
                      flags=["--set=optimizers.all={sgd {} learning_rate: 0.1}"])
         self.refused("both", "contradicts initial_model", flags=["--set=initial_model=%s" % (self.tmp / "day1" / "model")])
         self.refused("model", "initial_checkpoint", "saved model", start=self.tmp / "day1" / "model")
         self.refused("gone", "initial_checkpoint", str(self.tmp / "gone"), start=self.tmp / "gone")
-        for name in ("deep", "rule", "both", "model", "gone"):
+        for name in ("shape", "rule", "both", "model", "gone"):
             self.assertFalse((self.tmp / name).exists(), "nothing was started for " + name)
 
     def test_damage_is_named(self):

@@ -208,15 +208,16 @@ model { wide_deep { hidden_units: 8 } }
         moved = 'features { name: "right" numeric {} } features { name: "left" numeric {} }'
         first, _ = self.launch("--worker_num=1", "--server_num=1", job=self.job(good), name="first")
         model = first["model_dir"]
-        for number, features in enumerate((swapped, moved)):
-            for extra in ("evaluate_only: true", ""):
-                for flags in ([], ["--dry_run"]):
-                    name = "bad%d" % number
-                    job = self.job(features, 'initial_model: "%s" %s' % (model, extra))
-                    _, said = self.launch("--worker_num=1", "--server_num=1", *flags, job=job, name=name, expect=2)
-                    self.assertIn('"left"', said)
-                    self.assertIn('"right"', said)
-                    self.assertFalse((self.tmp / (name + ".log")).exists(), "nothing was started")
+        for features, extra in ((swapped, "evaluate_only: true"), (swapped, ""), (moved, "evaluate_only: true")):
+            for flags in ([], ["--dry_run"]):
+                job = self.job(features, 'initial_model: "%s" %s' % (model, extra))
+                _, said = self.launch("--worker_num=1", "--server_num=1", *flags, job=job, name="bad", expect=2)
+                self.assertIn('"left"', said)
+                self.assertIn('"right"', said)
+                self.assertFalse((self.tmp / "bad.log").exists(), "nothing was started")
+        # A job that trains takes the weights from where the features were.
+        _, said = self.launch("--worker_num=1", "--server_num=1", job=self.job(moved, 'initial_model: "%s"' % model), name="moved")
+        self.assertIn("note: initial_model: features moved: ", said)
         # Other default values may be intended, so they only cause a warning. Another optimizer causes none.
         for features, extra, warnings in (
                 (good.replace('"right" numeric {}', '"right" numeric { default_value: 3 }'), "", 1),

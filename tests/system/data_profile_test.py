@@ -3,10 +3,39 @@ import csv
 import gzip
 import json
 import math
+import os
 import random
+import shutil
+import subprocess
+import sys
 import unittest
 
-from sluice_testing import ROOT, SluiceTest
+from sluice_testing import BIN, ROOT, SluiceTest
+
+# Programs refuse variables that they do not know.
+ARROW_PYTHON = os.environ.pop("SLUICE_ARROW_PYTHON", str(ROOT / "build" / "python-env" / "bin" / "python"))
+
+# Reads rows as JSON from standard input, and writes a Parquet file with columns of all kinds. Run by the Python that has pyarrow.
+PARQUET_WRITER = """
+import json, sys
+import pyarrow as pa, pyarrow.parquet as pq
+rows = json.load(sys.stdin)
+column = lambda name, type: pa.array([row[name] for row in rows], type)
+pq.write_table(pa.table({
+    "user": pa.StructArray.from_arrays([column("city", pa.string()).dictionary_encode(), column("age", pa.float32())], ["city", "age"]),
+    "tags": column("tags", pa.list_(pa.string())),
+    "visits": pa.array([list(row["visits"].items()) for row in rows], pa.map_(pa.string(), pa.float32())),
+    "at": column("at", pa.timestamp("ms", tz="UTC")),
+    "price": column("price", pa.string()).cast(pa.decimal128(9, 2)),
+    "vector": pa.array([[row["price"] and float(row["price"]) / 3] for row in rows], pa.list_(pa.float64())),
+    "clock": pa.array([7] * len(rows), pa.time32("s")),
+    "bought": column("bought", pa.bool_())}), sys.argv[1], row_group_size=1500)
+"""
+
+
+def has_arrow():
+    return (BIN / "sluice-arrow.so").exists() and shutil.which(ARROW_PYTHON) and not subprocess.run(
+        [ARROW_PYTHON, "-c", "import pyarrow.parquet"], stderr=subprocess.DEVNULL).returncode
 
 AS_GOOD = 0.995  # of the AUC of a job that a person has written
 
@@ -172,6 +201,89 @@ train { batch_size: 128 epochs: 8 seed: 1 }
         out, _ = self.assert_as_good(hand, self.tmp / "train.tsv", self.tmp / "test.tsv")
         self.assertIn("CRITEO_TSV", out)
 
+    def test_lines_that_name_their_columns(self):
+        effect = {"t%d" % t: self.random.gauss(0, 2) for t in range(12)}
+        city_effect = {c: self.random.gauss(0, 2) for c in range(20)}
+        lines = {"a.jsonl": [], "a.ffm": [], "a.slots": [], "a.libsvm": []}
+        for _ in range(12000):
+            city, tags, age = self.random.randrange(20), self.random.sample(sorted(effect), self.random.randrange(4)), self.random.gauss(40, 10)
+            y = int(self.random.random() < chance(-0.5 + city_effect[city] + sum(effect[t] for t in tags) + 0.03 * (age - 40)))
+            numbers = [int(t[1:]) for t in tags]
+            line = {"bought": bool(y), "user": {"city": city, "age": round(age, 2) if age > 30 else None}, "tags": tags}
+            lines["a.jsonl"].append(json.dumps(line))
+            lines["a.ffm"].append(" ".join(["%d 0:%d:1" % (y, city)] + ["1:%d:1" % t for t in numbers]))
+            lines["a.slots"].append(" ".join(["click:%d city:%d age:%.2f" % (y, city, age)] + ["tags:%d" % t for t in numbers]))
+            lines["a.libsvm"].append("%d %d:1 %d:1" % (y, city + 1, 100 + self.random.randrange(1000)))
+        for name, text in lines.items():
+            (self.tmp / name).write_text("\n".join(text) + "\n")
+        hand = """
+data { format: JSON_LINES train_files: "job-train.jsonl" eval_files: "job-eval.jsonl" label { column: "bought" } }
+features { name: "city" categorical { column: "user.city" } }
+features { name: "age" numeric { column: "user.age" z_score { mean: 40 stddev: 10 } default_value: 25 } }
+features { name: "tags" categorical {} }
+model { wide_deep { embedding_dim: 8 hidden_units: [64, 32] } }
+optimizers { all { adam {} learning_rate: 0.001 } }
+train { batch_size: 32 epochs: 8 seed: 1 }
+"""
+        out, job = self.assert_as_good(hand, self.tmp / "a.jsonl", "--hold_out=0.3")
+        self.assertIn("format: JSON_LINES", job)
+        self.assertNotIn("multi_value_delimiter", job)
+        for name, label, features in (("a.ffm", "label", ["0", "1"]), ("a.slots", "click", ["city", "age", "tags"]),
+                                      ("a.libsvm", "label", ["indices"])):
+            job = self.tmp / ("%s.textproto" % name[2:])
+            out = self.check(self.tmp / name, "--output=%s" % job)
+            self.assertIn('label: "%s"' % label, out)
+            for feature in features:
+                self.assertIn('features { name: "%s"' % feature, job.read_text())
+            self.assertGreater(self.best_auc(job, name[2:], "--epochs=1"), 0.6, job.read_text())
+
+    def test_parquet_of_all_types(self):
+        if not has_arrow():
+            print("SKIPPED, NOT PASSED: test_parquet_of_all_types needs Arrow (./dev arrow), and pyarrow in build/python-env or in "
+                  "SLUICE_ARROW_PYTHON", file=sys.stderr)
+            self.skipTest("no Arrow")
+        effect = {"t%d" % t: self.random.gauss(0, 1.5) for t in range(12)}
+        city_effect = {c: self.random.gauss(0, 1.5) for c in range(20)}
+        made = []
+        for _ in range(12000):
+            city, tags, hour = self.random.randrange(20), self.random.sample(sorted(effect), self.random.randrange(4)), self.random.randrange(24)
+            age, price = self.random.gauss(40, 10), self.random.lognormvariate(3, 1)
+            visits = {"p%d" % p: self.random.randrange(1, 4) for p in self.random.sample(range(6), 2)}
+            score = -1 + city_effect[city] + sum(effect[t] for t in tags) + 0.05 * (age - 40) + (hour > 12) + 0.4 * visits.get("p1", 0)
+            day = 86400 * self.random.randrange(28)
+            made.append({"city": str(city), "age": age if age > 28 else None, "tags": tags, "visits": visits, "price": "%.2f" % price,
+                         "at": 1000 * (1_700_006_400 + day + 3600 * hour), "bought": self.random.random() < chance(score)})
+        path = self.tmp / "shop.parquet"
+        done = subprocess.run([ARROW_PYTHON, "-c", PARQUET_WRITER, str(path)], input=json.dumps(made), text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        hand = """
+data { format: PARQUET train_files: "job-train.parquet" eval_files: "job-eval.parquet" label { column: "bought" } }
+features { name: "city" categorical { column: "user.city" } }
+features { name: "age" numeric { column: "user.age" z_score { mean: 40 stddev: 10 } default_value: 25 } }
+features { name: "tags" categorical {} }
+features { name: "visits" categorical { weight_delimiter: ":" } }
+features { name: "hour" categorical { column: "at" date_part: HOUR } }
+features { name: "price" numeric { log: true z_score { mean: 3 stddev: 1 } } }
+model { wide_deep { embedding_dim: 8 hidden_units: [64, 32] } }
+optimizers { all { adam {} learning_rate: 0.001 } }
+train { batch_size: 64 epochs: 8 seed: 1 }
+"""
+        out, job = self.assert_as_good(hand, path, "--hold_out=0.2")
+        self.assertIn("format: PARQUET, 12,000 rows in 8 row groups", out)
+        self.assertIn('features { name: "user.city" categorical', job)
+        self.assertNotIn("user.city_number", job)  # a dictionary holds names
+        for text in ('left out: "vector"', 'left out: "clock"'):
+            self.assertIn(text, out)
+        # The first file trains and the second evaluates, without copies.
+        files = [self.tmp / ("job-%s.parquet" % part) for part in ("train", "eval")]
+        out = self.check(*files, "--output=%s" % (self.tmp / "two.textproto"))
+        self.assertIn("the names of the files say which evaluate", " ".join(out.split()))
+        self.assertEqual(sorted(p.name for p in self.tmp.glob("two*")), ["two.textproto"])
+        without = {**os.environ, "SLUICE_ARROW": str(self.tmp / "sluice-arrow.so")}
+        done = self.run_program("sluice", "data", "check", path, env=without)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("Parquet needs Arrow", done.stdout)
+
     # ------------------------------------------------------------------------------ reports and refusals
 
     def small(self, n=200):
@@ -192,6 +304,20 @@ train { batch_size: 128 epochs: 8 seed: 1 }
             piped = json.loads(self.run_program("sluice", "data", "check", "-", "--json", stdin=data).stdout)
         self.assertEqual(piped["columns"], report["columns"])
 
+    def test_folders_of_a_pattern_are_columns(self):
+        text = self.small().read_text()
+        for day in ("2026-11-01", "2026-11-02"):
+            folder = self.tmp / ("day=" + day)
+            folder.mkdir()
+            (folder / "part.csv").write_text(text)
+        pattern = self.tmp / "day=*" / "*.csv"
+        report = json.loads(self.check(pattern, "--json"))
+        (day,) = report["folder_columns"]
+        self.assertEqual((day["name"], day["type"], day["distinct"], day["cells"]), ("day", "date", 2, report["lines"]))
+        self.assertIn("day", report["left_out"])
+        self.assertRegex(self.check(pattern), r"(?m)^  day +folder, date +0 % +2 ")
+        self.assertEqual(json.loads(self.check(folder / "part.csv", "--json"))["folder_columns"], [])
+
     def test_what_is_no_data_is_refused_with_the_fix(self):
         (self.tmp / "folder").mkdir()
         files = {"empty.csv": b"", "one.csv": b"a\n1\n2\n", "wide.csv": "label,x\n1,2\n".encode("utf-16"),
@@ -210,12 +336,15 @@ train { batch_size: 128 epochs: 8 seed: 1 }
             with self.subTest(args=args):
                 self.assertIn(words, self.check(*args, expect=2))
         self.assertFalse((self.tmp / "job.textproto").exists())
+        with open(self.tmp / "table.parquet") as data:
+            piped = self.run_program("sluice", "data", "check", "-", stdin=data)
+        self.assertIn("put it into a file", piped.stdout)
 
     def test_copied_lines_do_not_stay_without_their_job(self):
         self.small(30)
         for _ in range(2):  # the second time nothing is in the way
             out = self.check("small.csv", "--hold_out=0.0001", "--output=job.textproto", expect=2)
-            self.assertIn("evaluation data has no examples", out)
+            self.assertIn("none of the 30 lines", out)
             self.assertEqual(sorted(path.name for path in self.tmp.glob("job*")), [])
 
 

@@ -98,9 +98,9 @@ class FormatsTest(SluiceTest):
         self.assertEqual(launch("20_paths/g[1]/g"), 60)
         self.assertIn("csv.quote", launch("04_quoted/j_singlequote", refused=True))
         self.assertIn("Parquet", launch("30_extra/parquet", refused=True))
-        out = launch("30_extra/order", output="s3://bucket/out", refused=True)
-        self.assertIn("s3:// is not supported", out)
-        self.assertFalse((self.tmp / "s3:").exists())
+        out = launch("30_extra/order", output="gs://bucket/out", refused=True)
+        self.assertIn("gs:// is not supported", out)
+        self.assertFalse((self.tmp / "gs:").exists())
 
     def test_a_range_and_a_wildcard_expand_to_their_features(self):
         def line(i, source):

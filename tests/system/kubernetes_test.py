@@ -13,6 +13,7 @@ from sluice_testing import ADULT, BIN, ROOT, SluiceTest, free_port, wait_until
 
 MANIFEST = ROOT / "deploy" / "kubernetes" / "sluice.yaml"
 TLS_MANIFEST = MANIFEST.with_name("sluice_tls.yaml")
+STORE_MANIFEST = MANIFEST.with_name("sluice_store.yaml")
 POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
@@ -111,7 +112,7 @@ class KubernetesTest(SluiceTest):
 
     def test_containers_have_a_memory_limit(self):
         # gRPC 1.51 lets callers use memory without end; the node and its other pods must outlive that.
-        for manifest in (MANIFEST, TLS_MANIFEST):
+        for manifest in (MANIFEST, TLS_MANIFEST, STORE_MANIFEST):
             for workload in objects("StatefulSet", manifest):
                 for container in workload["spec"]["template"]["spec"]["containers"]:
                     with self.subTest("%s: %s" % (manifest.name, container["name"])):
@@ -148,6 +149,26 @@ class KubernetesTest(SluiceTest):
             self.assertEqual(found, cluster is plain)
             config["data"]["cluster.textproto"] = text
         self.assertEqual(encrypted, plain)
+
+    def test_the_manifest_with_a_store_is_the_same_cluster_without_a_shared_volume(self):
+        plain, stored = (list(yaml.safe_load_all(file.read_text())) for file in (MANIFEST, STORE_MANIFEST))
+        for one in stored:
+            if one["kind"] == "StatefulSet":
+                # Each process asks the store, so each needs its credentials.
+                self.assertEqual(container_of(one).pop("envFrom"), [{"secretRef": {"name": "sluice-store"}}])
+                data, = (v for v in one["spec"]["template"]["spec"]["volumes"] if v["name"] == "data")
+                del data["emptyDir"]
+                data["persistentVolumeClaim"] = {"claimName": "sluice-data"}
+        config, = (one for one in stored if one["kind"] == "ConfigMap")
+        text, found = re.subn(r' *output_root: "s3://[^"]+".*\n', "", config["data"]["cluster.textproto"])
+        self.assertEqual(found, 1)
+        expected = [one for one in plain if one["kind"] != "PersistentVolumeClaim"]
+        self.assertEqual(len(expected), len(plain) - 1)
+        before, = (one for one in expected if one["kind"] == "ConfigMap")
+        without_notes = [re.sub(r"  # jobs .*", "", one) for one in (text, before["data"]["cluster.textproto"])]
+        self.assertEqual(*without_notes)
+        config["data"] = before["data"]
+        self.assertEqual(stored, expected)
 
     # ------------------------------------------------------------------------------------------------- a cluster
 
@@ -227,11 +248,21 @@ class KubernetesTest(SluiceTest):
             self.tend()
             self.assertIsNone(submit.poll(), out.read_text())
             return len(re.findall(r"step ", out.read_text()))
-        for name in ("sluice-worker-0", "sluice-pserver-1", "sluice-scheduler-0"):
+
+        def losses(kind):
+            self.tend()
+            done = subprocess.run([str(BIN / "sluice"), "status", "--json", "--scheduler=%s" % self.scheduler], cwd=self.tmp,
+                                  capture_output=True, text=True, timeout=60)
+            jobs = json.loads(done.stdout).get("jobs", []) if done.returncode == 0 else []
+            return sum(int(one.get("recovery", {}).get(kind, 0)) for one in jobs)
+        for name, kind in (("sluice-worker-0", "worker_losses"), ("sluice-pserver-1", "pserver_losses"),
+                           ("sluice-scheduler-0", None)):
             before = lines()
             wait_until(lambda: lines() > before + 1, lambda: "progress before %s is killed:\n%s" % (name, out.read_text()))
             os.kill(self.pods[name].process.pid, signal.SIGKILL)
             self.pods[name].process.wait()
+            if kind:  # a loss of which the scheduler has not heard when it dies itself is counted by nobody
+                wait_until(lambda: losses(kind) == 1, lambda: "%s of %s:\n%s" % (kind, name, out.read_text()))
 
         def ended():
             self.tend()

@@ -1,7 +1,8 @@
 """A store that speaks S3's protocol and checks signatures (moto), for tests: run by an interpreter that has moto.
 
 Prints a line of JSON: the credentials of a user, and of a session with a token. Then each line of standard input
-is a command, ["put", KEY, PATH], answered with a line; its end ends the store.
+is a command, answered with a line of JSON: ["put", KEY, PATH], ["delete", KEY], ["list", PREFIX] with the keys, or
+["get", KEY] with the text; its end ends the store.
 """
 import json
 import os
@@ -42,10 +43,19 @@ def main():
                                   "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
                                   "AWS_SESSION_TOKEN": session["SessionToken"]}}), file=answers, flush=True)
     for line in sys.stdin:
-        _, name, path = json.loads(line)
-        with open(path, "rb") as file:
-            store.put_object(Bucket=BUCKET, Key=name, Body=file.read())
-        print("done", file=answers, flush=True)
+        what, name, *rest = json.loads(line)
+        answer = "done"
+        if what == "put":
+            with open(rest[0], "rb") as file:
+                store.put_object(Bucket=BUCKET, Key=name, Body=file.read())
+        elif what == "delete":
+            store.delete_object(Bucket=BUCKET, Key=name)
+        elif what == "list":
+            pages = store.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=name)
+            answer = [one["Key"] for page in pages for one in page.get("Contents", [])]
+        elif what == "get":
+            answer = store.get_object(Bucket=BUCKET, Key=name)["Body"].read().decode()
+        print(json.dumps(answer), file=answers, flush=True)
     server.stop()
 
 

@@ -45,7 +45,9 @@ STEPS = [
 ]
 
 
-class SaveKillTest(SluiceTest):
+class KillTest(SluiceTest):
+    """Runs jobs on daemons of which one kills itself at a change of files."""
+
     def setUp(self):
         super().setUp()
         (self.tmp / "log").mkdir()
@@ -97,6 +99,8 @@ class SaveKillTest(SluiceTest):
         finally:
             self.kill_all((submit, *daemons.values()))
 
+
+class SaveKillTest(KillTest):
     def checkpoints(self, run):
         return sorted(int(path.parent.name[len("step-"):]) for path in (run / "checkpoints").glob("step-*/MANIFEST"))
 

@@ -68,6 +68,7 @@ class SbomTest(SluiceTest):
         for program in sbom.PROGRAMS:
             with self.subTest(program):
                 linked = self.linked(program, "STATIC_LINK")
+                self.assertEqual("chart.min.js" in linked, program == "sluice-scheduler")
                 self.assertEqual(linked["Scrt1.o"]["name"], "libc6-dev")
                 self.assertEqual([name for name in linked if name.startswith("libsluice")], [])
         with_cuda = (BUILD / "model" / "net" / "cuda" / "libsluice_cuda_kernels.a").exists()

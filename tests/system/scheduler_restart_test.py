@@ -16,6 +16,18 @@ EPOCHS = 10  # the progress lags behind the job, which must not end before the l
 SHAPE = ("--server_num=2", "--worker_num=2", "--a_sync=false", "--epochs=%d" % EPOCHS, "--set", "checkpoint.every_steps=20")
 
 
+def epochs_of(events, tag):
+    """The steps of the points with a tag in an event file (scheduler/files/event_file.h); for curves by epoch, below 128."""
+    steps, at = set(), 0
+    while at < len(events):
+        data = events[at + 12:at + 12 + int.from_bytes(events[at:at + 8], "little")]
+        # After wall_time come the byte 0x10 and the step.
+        if bytes([len(tag)]) + tag in data:
+            steps.add(data[10])
+        at += 16 + len(data)
+    return steps
+
+
 class SchedulerRestartTest(DisturbedLaunchTest):
     # ---------------------------------------------------------------------------------- under sluice launch
 
@@ -54,6 +66,15 @@ class SchedulerRestartTest(DisturbedLaunchTest):
                 # The curves of all lives are one run.
                 self.assertEqual(list((self.tmp / name).glob("rerun-*")), [])
                 self.assertEqual(len(self.curves(name)), kills + 1)
+                thinned = {curve["name"]: curve["points"] for curve in
+                           map(json.loads, (self.tmp / name / "curves.jsonl").read_text().splitlines()[1:])}
+                # A kill may cost points of that moment, in both.
+                written = set().union(*(epochs_of(curve.read_bytes(), b"eval/auc") for curve in self.curves(name)))
+                self.assertEqual([epoch for epoch, _ in thinned["eval/auc"]], sorted(written))
+                self.assertEqual(max(written), EPOCHS)
+                events = [event["text"] for event in result["recovery"]["events"]]
+                self.assertEqual(len(events), kills, events)
+                self.assertIn("scheduler was started again", events[0])  # and, unless it ended before, what came of it
 
     def assert_nothing_lost(self, result):
         for field in ("worker_losses", "pserver_losses", "rollbacks", "updates_lost", "examples_replayed"):

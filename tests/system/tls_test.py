@@ -277,7 +277,9 @@ class TlsTest(SluiceTest):
             self.assertEqual((log_dir / name).stat().st_mode & 0o777, 0o600)
             for wanted in ({"method": "/metrics", "reason": "role", "role": "worker"},
                            {"method": "/metrics", "reason": "certificate", "role": "none"}):
-                line, = audit_lines(log_dir, name, event="refusal", daemon=who, **wanted)
+                wanted.update(event="refusal", daemon=who)
+                wait_until(lambda: audit_lines(log_dir, name, **wanted), "a line of the refusal")
+                line, = audit_lines(log_dir, name, **wanted)
                 self.assertRegex(line["address"], r"^127\.0\.0\.1:\d+$")
             wait_until(lambda: len(audit_lines(log_dir, name, reason="handshake")) == 2, "handshakes are not recorded")
             metrics = page(address, "/metrics", operator)[1]

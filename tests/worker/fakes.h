@@ -17,6 +17,7 @@
 #include "client/parameter_client.h"
 #include "model/model.h"
 #include "worker/context/job_context.h"
+#include "worker/data/own_data.h"
 
 namespace sluice {
 
@@ -129,6 +130,24 @@ inline void AppendKeys(const std::vector<std::vector<uint64_t>>& by_slot, Batch*
     batch->key_offsets.push_back(static_cast<uint32_t>(batch->keys.size()));
   }
 }
+
+// A program's data of which only the states of its source count.
+class StatesOfSource : public OwnData {
+ public:
+  uint64_t epoch_steps() const override { return 0; }
+  absl::StatusOr<uint64_t> CountBatches(const JobContext&) override { return 0; }
+  absl::StatusOr<std::unique_ptr<BatchSource>> Train(const JobContext&, uint32_t, uint64_t,
+                                                     const std::atomic<bool>*) override {
+    return absl::UnimplementedError("no batches");
+  }
+  absl::StatusOr<std::unique_ptr<BatchSource>> Evaluate(const JobContext&) override {
+    return absl::UnimplementedError("no batches");
+  }
+  SourceStates* states() override { return &states_; }
+
+ private:
+  SourceStates states_;
+};
 
 // A net whose gradients are all one. It records the values that it sees.
 class OnesNet : public DenseNet {

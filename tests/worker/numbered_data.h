@@ -55,6 +55,7 @@ inline void AppendNumbered(uint64_t i, Batch* batch) {
 // is example F * 100000 + i.
 class NumberedData : public DataSource {
  public:
+  NumberedData() : DataSource(Env::Real()) {}
   absl::StatusOr<uint64_t> TextBytes(const std::string&) const override { return 1000; }
   absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string&, uint64_t, uint64_t,
                                                    uint64_t) const override {

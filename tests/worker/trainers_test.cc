@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "client/key_set.h"
+#include "tests/common/saved_model/memory_env.h"
 #include "tests/worker/fakes.h"
 #include "worker/data/batch_keys.h"
+#include "worker/step/source_state_file.h"
 #include "worker/train/async_trainer.h"
 #include "worker/train/sync_trainer.h"
 
@@ -45,7 +47,7 @@ class TrainersTest : public ::testing::Test {
       prepared->keys.resize(1);
       dedup_.Run(*client_.tables()[0], prepared->batch.keys.data(), prepared->batch.keys.size(),
                  &prepared->keys[0], prepared->row_index.data());
-      prepared->batch.task_id = i + 1;
+      prepared->batch.task_id = prepared->batch.task_end = i + 1;
       prepared->last_of_task = true;
       queue.Push(prepared);
     }
@@ -799,6 +801,40 @@ TEST_F(TrainersTest, AsyncAnswersACheckpointBetweenSteps) {
   EXPECT_EQ(train.dropped(), 3u);
   EXPECT_EQ(stats_.EpochReport().bad_lines(), 4u);
   EXPECT_EQ(client_.pushes.size(), 2u);
+}
+
+// The batches before it are on every pserver when their cuts begin.
+TEST_F(TrainersTest, AsyncAddsTheNewestStateOfTheSourceThatIsNotAheadOfAcknowledgedBatches) {
+  MemoryEnv env;
+  StatesOfSource source;
+  context_.env = &env;
+  context_.own_data = &source;
+  for (const bool folder : {false, true}) {
+    for (const uint64_t batches : {1, 2, 3, 4}) source.states()->Keep({0, batches, "state"});
+    WorkerCuts cuts("job-1", 1, 5, nullptr);
+    context_.cuts = &cuts;
+    stats_.BeginEpoch(0);
+    AsyncTrainer trainer(context_);
+    int steps = 0;
+    net_.on_step = [&] {
+      WorkerCheckpoint wanted;
+      wanted.set_number(1);
+      if (folder) wanted.set_directory("/c/step-5");
+      wanted.set_save_id("5-1");
+      if (++steps == 3) cuts.SetWanted(wanted);
+    };
+    Train(&trainer, {3, 2, 4, 1, 1});
+    ASSERT_TRUE(status_.ok()) << status_;
+    PollRequest report;
+    cuts.AddTo(&report);
+    EXPECT_EQ(report.cut().checkpoint(), 1u);
+    EXPECT_EQ(report.cut().error(), "");
+    ASSERT_EQ(report.cut().state().has_file(), folder);
+    if (!folder) continue;
+    const auto state = ReadSourceState(&env, "/c/step-5", report.cut().state().file());
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->batches, 2u) << "the push of the third one is under way";
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/common/saved_model/small_saves.h"
 
 namespace sluice::cli {
@@ -39,6 +40,24 @@ TEST(CheckpointTextTest, AgeAndFailuresAreShown) {
   EXPECT_THAT(DescribeCheckpoints(status),
               AllOf(HasSubstr("3.0 MiB"), HasSubstr("4 checkpoints made"), HasSubstr("disk full"),
                     HasSubstr("writing step 1300"), HasSubstr("/out/checkpoints/step-1200")));
+}
+
+TEST(CheckpointTextTest, ExportsSayWhatTheyAreAndWhyABaseWasNeeded) {
+  ExportStatus status;
+  EXPECT_EQ(DescribeExports(status), "");
+  status.set_new_base("the first export of this run of the job");
+  EXPECT_THAT(DescribeExports(status), HasSubstr("none yet"));
+  status.set_made(3);
+  status.set_bases(1);
+  status.set_step(1200);
+  status.set_rows(5000);
+  status.set_dir("/out/export/0000000000000007-000006");
+  status.set_new_base("pserver 1 was lost");
+  status.set_last_error("disk full");
+  EXPECT_THAT(
+      DescribeExports(status),
+      AllOf(HasSubstr("a delta of step 1,200"), HasSubstr("5,000 rows"), HasSubstr("1 base"),
+            HasSubstr("pserver 1 was lost"), HasSubstr("disk full"), HasSubstr("000006")));
 }
 
 TEST(CheckpointTextTest, RecoveryNamesOnlyWhatHappened) {
@@ -72,6 +91,7 @@ class CheckpointFolderTextTest : public testing::Test {
     state->set_worker_num(2);
     state->set_epoch(2);
     state->set_steps_done(7);
+    for (int rank = 0; rank < 2; ++rank) state->add_workers()->mutable_train()->set_examples(40);
     state->set_steps_per_epoch(10);
     state->set_unix_time(1000.0 + step);
     const absl::Status made =
@@ -125,6 +145,22 @@ TEST_F(CheckpointFolderTextTest, TheListNamesStepsAgesAndDamage) {
               AllOf(ContainsRegex("27 .*complete"), ContainsRegex("damaged.*step-47/MANIFEST")));
 }
 
+// A store that does not answer.
+class SilentEnv : public HookedEnv {
+ public:
+  bool Exists(const std::string&) override { return false; }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    return absl::InternalError(absl::StrCat("list ", path, ": no answer"));
+  }
+};
+
+TEST_F(CheckpointFolderTextTest, AStoreThatDoesNotAnswerIsNoDamage) {
+  SilentEnv env;
+  const absl::Status status = CheckpointList("s3://bucket/job", &env, now_).status();
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no answer"));
+}
+
 TEST_F(CheckpointFolderTextTest, VerifyNamesTheDamagedFile) {
   EXPECT_TRUE(absl::IsNotFound(Verify(dir_)));
   Make(27);
@@ -176,7 +212,7 @@ TEST_F(CheckpointFolderTextTest, InspectDescribesTheJobAndItsPosition) {
   const auto text = DescribeCheckpoint(dir_, Env::Real(), now_);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_THAT(*text, AllOf(HasSubstr("step-47"), HasSubstr("adult-3"), HasSubstr("mode sync"),
-                           HasSubstr("epoch 3 of 8"), HasSubstr("7 of 10 steps")));
+                           HasSubstr("epoch 3 of 8"), HasSubstr("7 of 10 steps and 80 examples")));
   EXPECT_THAT(*DescribeCheckpoint(Folder(27), Env::Real(), now_), HasSubstr("step-27"));
 }
 

@@ -144,6 +144,12 @@ TEST_F(JobSummaryTest, NotesSayHowManyRowsOfSeveralTablesAWorkerKeeps) {
   EXPECT_THAT(NotesOn(Job({hot})), IsEmpty());
 }
 
+TEST_F(JobSummaryTest, NotesSayHowManyRowsAGiBIs) {
+  EXPECT_THAT(
+      NotesOn(Job({"--set=tables=[{name: 'embedding' max_gib: 0.5}]"})),
+      ElementsAre(AllOf(HasSubstr("max_gib 0.5"), HasSubstr("embedding"), HasSubstr(" rows of "))));
+}
+
 TEST_F(JobSummaryTest, DataIsDescribedByItsFilesOrByTheirNames) {
   const std::string data = file_ + ".csv";
   EXPECT_THAT(DescribeData(Job({"--set=data.train_files=" + data})),

@@ -55,6 +55,13 @@ TEST(StatusTextTest, TablesSumUsedAndReservedMemoryOverAllPservers) {
   EXPECT_THAT(
       StatusText(status),
       ContainsRegex("table emb +sparse +8 shards +2,000 rows +1.0 MiB, 4.0 MiB reserved\n"));
+  EXPECT_THAT(StatusText(status), Not(HasSubstr("evicted")));
+  for (MemberStatus& pserver : *status.mutable_members()) {
+    TableStatus* const table = pserver.mutable_hosted(0)->mutable_tables(0);
+    table->set_row_limit(2500);
+    table->mutable_turnover()->set_evicted(30);
+  }
+  EXPECT_THAT(StatusText(status), HasSubstr("emb: 2,000 of at most 5,000 rows, 60 evicted\n"));
 }
 
 ClusterStatus Stalled() {

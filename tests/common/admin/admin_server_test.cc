@@ -172,6 +172,39 @@ TEST(AdminServerTest, ABrowserGetsLinksAndAProgramPlainText) {
       HasSubstr("a &lt;b&gt; &amp; c\n"));
 }
 
+TEST(AdminServerTest, PagesOfTheDaemonMayLoadNothingFromElsewhere) {
+  AdminServer::Options options;
+  options.page = [](const AdminServer::PageQuery& query) -> std::optional<AdminServer::Page> {
+    if (query.path == "/api/v1/jobs/a 1") return AdminServer::Page{"n=" + query.parameter("n")};
+    if (query.path == "/") return AdminServer::Page{"own", "text/html; charset=utf-8"};
+    if (query.path == "/page/x") return AdminServer::Page{"not here", "text/plain", 404};
+    return std::nullopt;
+  };
+  const auto server = Start(std::move(options));
+  EXPECT_THAT(Get(*server, "/api/v1/jobs/a%201?n=7"),
+              AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("application/json"), HasSubstr("n=7")));
+  EXPECT_THAT(Get(*server, "/"), AllOf(HasSubstr("own"), HasSubstr("default-src 'none'"),
+                                       HasSubstr("frame-ancestors 'none'"), HasSubstr("nosniff"),
+                                       Not(HasSubstr("unsafe"))));
+  EXPECT_THAT(Get(*server, "/page/x"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get(*server, "/page/y"), StartsWith("HTTP/1.1 404"));
+  EXPECT_THAT(Get(*server, "/livez"), HasSubstr("ok"));
+}
+
+TEST(AdminServerTest, AnswersAreCompressedWithGzipAlone) {
+  AdminServer::Options options;
+  options.status_text = [] { return std::string(10'000, 'x'); };
+  const auto server = Start(std::move(options));
+  const auto ask = [&](const std::string& accepted) {
+    return Exchange(*server,
+                    "GET /statusz HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: " + accepted +
+                        "\r\n\r\n",
+                    false);
+  };
+  EXPECT_THAT(ask("gzip, deflate, br"), HasSubstr("Content-Encoding: gzip"));
+  EXPECT_THAT(ask("br"), AllOf(Not(HasSubstr("Content-Encoding")), HasSubstr("xxxxxxxxxx")));
+}
+
 TEST(AdminServerTest, WithoutCallbacksEveryPageAnswers) {
   const auto server = Start({});
   for (const char* path : {"/", "/livez", "/readyz", "/statusz", "/metrics", "/api/v1/status"}) {
@@ -240,6 +273,10 @@ TEST_F(AdminServerTlsTest, WithoutACertificateThereIsHealthWithoutReasons) {
     EXPECT_THAT(Get(*server_, path, nobody_.get()), StartsWith("HTTP/1.1 403")) << path;
     EXPECT_EQ(audit_.AwaitRefusals(path, "certificate", 1), 1) << path;
   }
+  // Refusals are counted without the names in the path.
+  for (const char* path : {"/api/v1/jobs/adult-1", "/api/v1/jobs/adult-2/curves"})
+    EXPECT_THAT(Get(*server_, path, nobody_.get()), StartsWith("HTTP/1.1 403")) << path;
+  EXPECT_EQ(audit_.AwaitRefusals("/api/v1/jobs/", "certificate", 2), 2);
   EXPECT_THAT(Get(*server_, "/nothing", nobody_.get()), StartsWith("HTTP/1.1 403"));
   EXPECT_EQ(audit_.AwaitRefusals("other", "certificate", 1), 1);
   EXPECT_TRUE(audit_.AwaitText("\"role\": \"none\""));

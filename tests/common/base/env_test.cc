@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,6 +55,35 @@ class EnvTest : public ::testing::Test {
   std::string dir_;
   Env* const env_ = Env::Real();
 };
+
+TEST_F(EnvTest, OfThreadsThatPublishOneSucceeds) {
+  const std::string path = dir_ + "/file";
+  std::optional<FileIdentity> expected;
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<int> won{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        const auto taken = env_->Publish(path, absl::StrCat(round, "-", t), expected);
+        if (taken.ok()) ++won;
+        const auto code = taken.status().code();
+        EXPECT_TRUE(taken.ok() || code == (expected ? absl::StatusCode::kAborted
+                                                    : absl::StatusCode::kAlreadyExists))
+            << taken.status();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(won, 1) << round;
+    expected = env_->Look(path)->identity;
+  }
+  EXPECT_THAT(*env_->List(dir_), ElementsAre("file"));
+  // The same bytes: the reply to an earlier try was lost.
+  const std::string held = *env_->ReadFile(path);
+  EXPECT_TRUE(env_->Publish(path, held, std::nullopt).ok());
+  ASSERT_TRUE(env_->RemoveFile(path).ok());
+  EXPECT_EQ(env_->Publish(path, held, expected).status().code(), absl::StatusCode::kAborted);
+  EXPECT_FALSE(env_->Exists(path));
+}
 
 TEST_F(EnvTest, AppendsToAFileThatOnlyItsOwnerMayReadAndWrite) {
   const std::string path = dir_ + "/file";

@@ -23,6 +23,17 @@ TEST(LocalPathTest, ProblemsNameTheSchemeAndTheSupportedPlaces) {
   EXPECT_THAT(SchemeProblem("file:///data/a.csv"), HasSubstr("give the path itself: /data/a.csv"));
 }
 
+TEST(LocalPathTest, AUrlWithOneSlashIsRefusedAndNotAFolder) {
+  for (const char* path : {"s3:/b/a.csv", "https:/h/a"}) {
+    EXPECT_TRUE(IsMistypedUrl(path)) << path;
+    EXPECT_THAT(DataUrlProblem(path), HasSubstr("one slash")) << path;
+  }
+  EXPECT_THAT(OutputUrlProblem("s3:/b/out"),
+              AllOf(HasSubstr("write s3://b/out"), HasSubstr("./s3:/b/out")));
+  for (const char* path : {"./s3:/a", "s3://a", "s3:a", "/s3:/a", "xs3:/a"})
+    EXPECT_FALSE(IsMistypedUrl(path)) << path;
+}
+
 TEST(LocalPathTest, DataIsReadFromSomeUrlsAndOthersAreRefusedWithAWayOut) {
   for (const char* path : {"a.csv", "/s3://a", "s3://bucket/a", "https://h/a", "http://h:1/a"})
     EXPECT_EQ(DataUrlProblem(path), "") << path;

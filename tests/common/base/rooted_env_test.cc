@@ -275,8 +275,38 @@ TEST_F(RootedEnvTest, UrlsAreOnlyReadBelowARootThatIsOne) {
     EXPECT_EQ(CodeOf((*env)->Match(url, 9)), kRefused) << url;
   }
   EXPECT_FALSE((*env)->WriteFile("s3://bucket/data/a", {"x"}).ok()) << "nothing is written there";
-  EXPECT_FALSE(RootedEnv::Create(&base, {{}, {"s3://bucket/out"}}).ok());
   EXPECT_FALSE(RootedEnv::Create(&base, {{"gs://bucket"}, {At("output")}}).ok());
+}
+
+// Takes every write.
+class StoreEnv : public UrlEnv {
+ public:
+  absl::Status WriteFile(const std::string& path, absl::Span<const absl::string_view>) override {
+    return HasScheme(path) ? absl::OkStatus() : absl::InternalError(path);
+  }
+  absl::StatusOr<FileIdentity> Publish(const std::string&, absl::string_view,
+                                       const std::optional<FileIdentity>&) override {
+    return FileIdentity();
+  }
+};
+
+TEST_F(RootedEnvTest, AnOutputRootMayBeAFolderOfAStore) {
+  StoreEnv base;
+  EXPECT_FALSE(RootedEnv::Create(&base, {{}, {"https://h/out"}}).ok()) << "only read";
+  auto env = RootedEnv::Create(&base, {{"s3://b/data"}, {"s3://b/out/"}});
+  ASSERT_TRUE(env.ok()) << env.status();
+  EXPECT_TRUE((*env)->WriteFile("s3://b/out/a", {"x"}).ok());
+  EXPECT_TRUE((*env)->Publish("s3://b/out/a", "x", std::nullopt).ok());
+  EXPECT_TRUE((*env)->Look("s3://b/out/a").ok());
+  EXPECT_TRUE((*env)->Look("s3://b/data/a").ok());
+  for (const char* url : {"s3://b/data/a", "s3://b/outer/a", "s3://b/out/../a", "s3://c/out/a"}) {
+    EXPECT_EQ(CodeOf((*env)->WriteFile(url, {"x"})), kRefused) << url;
+    EXPECT_EQ(CodeOf((*env)->Publish(url, "x", std::nullopt)), kRefused) << url;
+    EXPECT_EQ(CodeOf((*env)->RemoveFile(url)), kRefused) << url;
+    EXPECT_EQ(CodeOf((*env)->StartFile(url)), kRefused) << url;
+    EXPECT_EQ(CodeOf((*env)->MakeDirs(url)), kRefused) << url;
+  }
+  EXPECT_EQ(CodeOf((*env)->WriteFile(At("output/a"), {"x"})), kRefused);
 }
 
 TEST_F(RootedEnvTest, UnusableRootsAreRefused) {

@@ -48,6 +48,10 @@ TEST(ClusterConfigTest, DefaultsMatchTheReference) {
 TEST(ClusterConfigTest, BadValuesAreRefusedWithFieldAndFix) {
   EXPECT_THAT(ClusterConfigRefusal("version: 3"), HasSubstr("version: 3"));
   EXPECT_EQ(ClusterConfigRefusal("security { data_root: '/a' output_root: '/b' }"), "");
+  EXPECT_EQ(ClusterConfigRefusal("security { data_root: 'https://h/a' output_root: 's3://b/c' }"),
+            "");
+  EXPECT_THAT(ClusterConfigRefusal("security { output_root: 'https://h/a' }"),
+              HasSubstr("output_root[0]: 'https://h/a'"));
   EXPECT_THAT(ClusterConfigRefusal("security { output_root: '/b' output_root: 'c' }"),
               HasSubstr("output_root[1]: 'c'"));
   EXPECT_THAT(ClusterConfigRefusal("security { data_root: '/a' }"), HasSubstr("--output_root"));

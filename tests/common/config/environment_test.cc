@@ -54,7 +54,7 @@ const std::set<std::string> kOfDaemons = {
 
 TEST(EnvironmentTest, VariablesThatAProgramReadsAreAccepted) {
   for (const char* name :
-       {"SLUICE_BATCH_SIZE", "SLUICE_A_SYNC", "SLUICE_DEVICE", "SLUICE_FAULT_SEED",
+       {"SLUICE_BATCH_SIZE", "SLUICE_A_SYNC", "SLUICE_DEVICE", "SLUICE_FAULT_SEED", "SLUICE_ARROW",
         "SLUICE_TEST_BIN_DIR", "SLUICEFOO", "MY_SLUICE_FOO"}) {
     EXPECT_EQ(RefusalOf(name, "1"), "");
   }

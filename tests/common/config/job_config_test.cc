@@ -101,6 +101,11 @@ TEST(JobConfigTest, AWrongValueIsNamedWithItsFieldAndTheChoices) {
   EXPECT_THAT(said("name: 'a' name: 'b'"), HasSubstr("'name' is given a second time"));
   EXPECT_THAT(said("train { epochs: 3"), HasSubstr("'}' is missing"));
   EXPECT_THAT(said("train { epochs: 3 } }"), HasSubstr("closes nothing"));
+  EXPECT_THAT(said("data { format: CSV\nfeatures { name: \"a\" }"),
+              AllOf(HasSubstr("'features'"), HasSubstr("is a '}' missing above?")));
+  EXPECT_THAT(said("features { name: \"a\" numeric { boundaries: [1, 2] } }\n"
+                   "model { wide_deep { hidden_units: 100, 50 } }"),
+              AllOf(HasSubstr("'50' is not the name of a field"), HasSubstr("in brackets")));
 }
 
 TEST(JobConfigTest, MissingFileAndFolderAreNamed) {
@@ -179,6 +184,18 @@ TEST(JobConfigTest, DataPathsAreRelativeToTheJobFileAndOutputToTheCurrentFolder)
   job.clear_initial_model();
   job.set_initial_checkpoint("out/checkpoints");
   EXPECT_EQ(Effective(job, "/base/configs")->initial_checkpoint(), "/base/configs/out/checkpoints");
+}
+
+TEST(JobConfigTest, AFolderOfAStoreHasOneSpelling) {
+  JobConfig job = GoodJob();
+  for (const char* given : {"s3://b/out", "s3://b/out/", "s3://b/out//"}) {
+    job.set_output_dir(given);
+    const auto effective = Effective(job, "/base");
+    ASSERT_TRUE(effective.ok()) << effective.status();
+    EXPECT_EQ(effective->output_dir(), "s3://b/out");
+  }
+  job.set_output_dir("s3://");  // and not a folder of this host
+  EXPECT_THAT(std::string(Effective(job, "/base").status().message()), HasSubstr("s3://BUCKET"));
 }
 
 TEST(JobConfigTest, WildcardsInTheFolderOfTheJobFileArePlainCharacters) {

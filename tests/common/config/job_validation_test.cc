@@ -62,13 +62,16 @@ INSTANTIATE_TEST_SUITE_P(
                    {"initial_checkpoint", "contradicts initial_model"}},
         BadSetting{{{"evaluate_only", "true"}, {"initial_checkpoint", "c"}},
                    {"initial_checkpoint", "contradicts evaluate_only"}},
-        BadSetting{{{"output_dir", "s3://bucket/out"}},
-                   {"output_dir: 's3://bucket/out' is a URL", "mounted file systems"}},
+        BadSetting{{{"output_dir", "https://host/out"}},
+                   {"output_dir: 'https://host/out' is a URL", "s3://BUCKET/FOLDER"}},
+        BadSetting{{{"output_dir", "s3:/bucket/out"}},
+                   {"output_dir: 's3:/bucket/out'", "one slash"}},
+        BadSetting{{{"output_dir", "s3://bucket"}}, {"'s3://bucket' names no folder in a bucket"}},
         BadSetting{{{"checkpoint.dir", "hdfs://h/c"}}, {"checkpoint.dir: 'hdfs://h/c' is a URL"}},
         BadSetting{{{"trace_file", "gs://b/t"}}, {"trace_file: 'gs://b/t' is a URL"}},
-        BadSetting{{{"initial_model", "s3://b/m"}}, {"initial_model: 's3://b/m' is a URL"}},
-        BadSetting{{{"initial_checkpoint", "s3://b/c"}},
-                   {"initial_checkpoint: 's3://b/c' is a URL"}},
+        BadSetting{{{"initial_model", "abfs://b/m"}}, {"initial_model: 'abfs://b/m' is a URL"}},
+        BadSetting{{{"initial_checkpoint", "gs://b/c"}},
+                   {"initial_checkpoint: 'gs://b/c' is a URL"}},
         BadSetting{{{"data.cache_dir", "s3://b/c"}}, {"data.cache_dir: 's3://b/c' is a URL"}},
         BadSetting{{{"data.train_files", "a,hdfs://b/a.csv"}},
                    {"data.train_files[1]: 'hdfs://b/a.csv' is a URL", "hdfs dfs -get"}},
@@ -153,6 +156,23 @@ TEST(JobValidationTest, SlotsAreChecked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
+    Exports, RefusalTest,
+    ::testing::Values(
+        BadSetting{{{"export.dir", "/x"}}, {"export", "no rule", "every_steps"}},
+        BadSetting{{{"export.every_s", "-1"}}, {"export.every_s"}},
+        BadSetting{{{"export.every_s", "5"}, {"export.every_steps", "5"}}, {"contradicts"}},
+        BadSetting{{{"export.every_steps", "5"}, {"export.keep", "0"}}, {"export.keep"}},
+        BadSetting{{{"export.every_steps", "5"}, {"checkpoint.keep", "0"}}, {"checkpoint.keep 0"}},
+        BadSetting{{{"export.every_steps", "5"}}, {"export.dir", "output_dir"}},
+        BadSetting{{{"export.every_steps", "5"}, {"export.dir", "gs://b/f"}}, {"export.dir"}},
+        BadSetting{{{"export.every_steps", "5"}, {"export.dir", "/c"}, {"checkpoint.dir", "/c"}},
+                   {"folder of the checkpoints"}},
+        BadSetting{{{"export.every_steps", "5"},
+                    {"export.dir", "/x"},
+                    {"strategy.a_sync_configs.k_steps", "4"}},
+                   {"Geo"}}));
+
+INSTANTIATE_TEST_SUITE_P(
     Features, RefusalTest,
     ::testing::Values(BadSetting{{{"features", "[{name: 'a' numeric {}}, {name: 'a' numeric {}}]"}},
                                  {"features[1].name: 'a' is given twice"}},
@@ -215,6 +235,18 @@ TEST(JobValidationTest, OptimizersOfMissingPartsAreRefusedWithTheModelsReason) {
                     HasSubstr("optimizers.embedding: is not embedded"),
                     HasSubstr("optimizers.wide: is not wide")));
   EXPECT_EQ(JobValidationRefusal({}, rules), "");
+}
+
+TEST(JobValidationTest, LimitsAndAdmissionOfATableAreAccepted) {
+  for (const char* table :
+       {"{name: 'e' max_gib: 0.5}", "{name: 'e' max_rows: 9 evict {}}",
+        "{name: 'e' max_gib: 1 evict {score: NORM}}", "{name: 'e' admit {after: 2}}",
+        "{name: 'e' admit {probability: 0.01 before: ZERO sketch_kib: 1024}}"}) {
+    EXPECT_EQ(JobValidationRefusal({{"tables", table}}), "") << table;
+  }
+  EXPECT_EQ(JobValidationRefusal({{"tables", "{name: 'e' max_rows: 9 evict {half_life_days: 7}}"},
+                                  {"data.day", "2026-11-01"}}),
+            "");
 }
 
 TEST(JobValidationTest, AHotRowCacheNeedsAModelWithASparseTable) {
@@ -359,7 +391,46 @@ INSTANTIATE_TEST_SUITE_P(
                    {"tables[0].update_at: WORKER contradicts mode async"}},
         BadSetting{{{"tables", "{name: 'e' wire_type: BF16}"}, {kK, "2"}},
                    {"tables[0].wire_type: BF16 is refused in Geo"}},
+        BadSetting{{{"tables", "{name: 'e' expire { after_steps: 5 }}"}, {kK, "2"}},
+                   {"tables[0].expire: is refused in Geo"}},
+        BadSetting{{{"tables", "{name: 'e' expire { min_count: 5 }}"}},
+                   {"tables[0].expire: expires nothing"}},
+        BadSetting{{{"tables", "{name: 'e' expire { after_days: 5 }}"}},
+                   {"tables[0].expire.after_days: needs the day"}},
+        BadSetting{{{"tables", "{name: 'e' expire { after_days: 5 }}"}, {"data.day", "2026-02-30"}},
+                   {"data.day: '2026-02-30'"}},
+        BadSetting{{{"data.day", "2026-02-03"}}, {"data.day: has no effect"}},
         BadSetting{{{"tables", "{num_shards: 3}"}}, {"tables[0]: has no name"}},
+        BadSetting{{{"tables", "{name: 'e' max_gib: -1}"}}, {"tables[0].max_gib: -1", "GiB"}},
+        BadSetting{{{"tables", "{name: 'e' max_gib: nan}"}}, {"tables[0].max_gib: nan"}},
+        BadSetting{{{"tables", "{name: 'e' max_gib: 2 max_rows: 9}"}},
+                   {"tables[0].max_gib", "max_rows 9", "keep one"}},
+        BadSetting{{{"tables", "{name: 'e' evict {}}"}},
+                   {"tables[0].evict: needs a limit", "max_rows", "max_gib"}},
+        BadSetting{{{"tables", "{name: 'e' max_rows: 9 evict {half_life_days: 7}}"}},
+                   {"tables[0].evict.half_life_days: needs the day", "data.day"}},
+        BadSetting{{{"tables", "{name: 'e' max_rows: 9 evict {score: NORM half_life_days: 7}}"}},
+                   {"tables[0].evict.half_life_days", "score COUNT", "score is NORM"}},
+        BadSetting{{{"tables", "{name: 'e' max_rows: 9 evict {half_life_days: -1}}"}},
+                   {"tables[0].evict.half_life_days: -1"}},
+        BadSetting{{{"tables", "{name: 'e' max_rows: 9 evict {}}"}, {kK, "5"}},
+                   {"tables[0].evict", "Geo"}},
+        BadSetting{{{"tables", "{name: 'e' admit {}}"}},
+                   {"tables[0].admit: needs after or probability"}},
+        BadSetting{{{"tables", "{name: 'e' admit {after: 3 probability: 0.5}}"}},
+                   {"tables[0].admit: after contradicts probability"}},
+        BadSetting{{{"tables", "{name: 'e' admit {after: 1}}"}},
+                   {"tables[0].admit.after: 1", "2 to 65535"}},
+        BadSetting{{{"tables", "{name: 'e' admit {after: 65536}}"}},
+                   {"tables[0].admit.after: 65536"}},
+        BadSetting{{{"tables", "{name: 'e' admit {probability: 1}}"}},
+                   {"tables[0].admit.probability: 1"}},
+        BadSetting{{{"tables", "{name: 'e' admit {probability: nan}}"}},
+                   {"tables[0].admit.probability: nan"}},
+        BadSetting{{{"tables", "{name: 'e' admit {after: 3 sketch_kib: 1023}}"}},
+                   {"tables[0].admit.sketch_kib: 1023", "65536"}},
+        BadSetting{{{"tables", "{name: 'e' admit {after: 3}}"}, {kK, "5"}},
+                   {"tables[0].admit", "Geo"}},
         BadSetting{{{"tables", "[{name: 'e'}, {name: 'e'}]"}},
                    {"tables[1].name: 'e' is given twice"}},
         BadSetting{{{"tables", "{name: 'e' num_shards: 70000}"}},
@@ -387,6 +458,9 @@ TEST(JobValidationTest, GoodSettingsOfEachModePass) {
       JobValidationRefusal({{kHot + ".max_staleness_steps", "4"}, {"train.pipeline_depth", "4"}}),
       "");
   EXPECT_EQ(JobValidationRefusal({{"tables", "{name: 'e' wire_type: BF16}"}}), "");
+  EXPECT_EQ(JobValidationRefusal(
+                {{"tables", "{name: 'e' expire { after_days: 5 }}"}, {"data.day", "2026-02-03"}}),
+            "");
   EXPECT_EQ(JobValidationRefusal(
                 {{"strategy.a_sync", "false"},
                  {"tables", "[{name: 'e' update_at: COLLECTIVE}, {name: 'f' update_at: PSERVER}]"},

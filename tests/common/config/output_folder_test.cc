@@ -94,6 +94,7 @@ TEST_F(OutputFolderTest, OwnFilesPassAndForeignOnesAreRefused) {
     ExpectRefused(name);
     Write(name, file.kind == FileKind::kJobConfig ? kOwnConfigLine
                 : file.kind == FileKind::kResult  ? kResult
+                : file.kind == FileKind::kCurves  ? kOwnCurvesStart
                                                   : kVersion2);
     EXPECT_TRUE(Check().ok()) << name;
   }

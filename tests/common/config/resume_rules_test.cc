@@ -55,6 +55,7 @@ TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
            {"output_dir", "/other"},
            {"trace_file", "/t"},
            {"overwrite", "true"},
+           {"single_writer", "true"},
            {"strategy.sync_configs.gradient_merge_steps", "1"},
            {"data.train_files", "./t.csv"},
            {"data.eval_files", "f.csv"},
@@ -75,6 +76,7 @@ TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
            {"checkpoint.dir", "/d"},
            {"tables[0].num_shards", "16"},
            {"tables[0].max_rows", "1000"},
+           {"tables", "[{name: 'embedding' max_gib: 2 evict {score: NORM}}]"},
            {"tables[0].update_at", "COLLECTIVE"},
            {"tables", "[]"},
            {"tables", "[{name: 'deep/0/bias' update_at: COLLECTIVE}, {name: 'embedding'}]"},
@@ -83,6 +85,24 @@ TEST(ResumeRulesTest, SettingsThatDecideNoValuesAreFree) {
     const absl::Status may = CheckResume(With({}), With({{path, value}}));
     EXPECT_TRUE(may.ok()) << path << ": " << may;
   }
+}
+
+TEST(ResumeRulesTest, AHalfLifeMayComeAndGoWithTheDayOfTheData) {
+  const JobConfig without = With({}), with = With({{"data.day", "2026-11-30"},
+                                                   {"tables",
+                                                    "[{name: 'embedding' max_rows: 9 "
+                                                    "evict {half_life_days: 7}}]"}});
+  EXPECT_TRUE(CheckResume(without, with).ok()) << CheckResume(without, with);
+  EXPECT_TRUE(CheckResume(with, without).ok()) << CheckResume(with, without);
+  const absl::Status refused = CheckResume(with, With({{"data.day", "2026-12-01"}}));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("data.day"));
+}
+
+TEST(ResumeRulesTest, AdmissionDecidesValues) {
+  const std::string table = "[{name: 'embedding' admit {after: 3}}]";
+  const absl::Status turned_on = CheckResume(With({}), With({{"tables", table}}));
+  EXPECT_THAT(std::string(turned_on.message()), testing::HasSubstr("admit"));
+  EXPECT_TRUE(CheckResume(With({{"tables", table}}), With({{"tables", table}})).ok());
 }
 
 TEST(ResumeRulesTest, TheWayGradientsAreExchangedIsFree) {

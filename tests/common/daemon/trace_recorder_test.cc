@@ -35,6 +35,8 @@ TEST(TraceRecorderTest, BatchHoldsTheSpansSinceTheLastOne) {
   second.bytes = 4096;
   recorder.Add(second);
   const Batches batches = TakeFrom(&recorder);
+  // A busy machine may pause this thread anywhere in between.
+  const int64_t after = absl::ToUnixMicros(Clock::Real()->WallNow());
   ASSERT_EQ(batches.size(), 1);
   const TraceBatch& batch = batches[0];
   EXPECT_EQ(batch.job_id(), "job-1");
@@ -43,7 +45,7 @@ TEST(TraceRecorderTest, BatchHoldsTheSpansSinceTheLastOne) {
   ASSERT_EQ(batch.tracks_size(), 2);
   EXPECT_EQ(batch.tracks(training), "training");
   ASSERT_EQ(batch.name_size(), 2);
-  EXPECT_NEAR(batch.start_us(0), before + 2000, 100'000);
+  EXPECT_NEAR(batch.start_us(0), before + 2000, after - before + 1000);
   EXPECT_NEAR(batch.start_us(1), -2000, 1);  // both are rounded
   EXPECT_NEAR(batch.duration_us(0), 700, 1);
   EXPECT_EQ(batch.track(0), training);
@@ -52,7 +54,8 @@ TEST(TraceRecorderTest, BatchHoldsTheSpansSinceTheLastOne) {
   EXPECT_EQ(batch.step(1), -1);
   EXPECT_EQ(batch.rank(1), 3u);
   EXPECT_EQ(batch.bytes(1), 4096u);
-  EXPECT_NEAR(batch.sent_us(), before, 1'000'000);
+  EXPECT_GE(batch.sent_us(), before);
+  EXPECT_LE(batch.sent_us(), after);
   EXPECT_EQ(TakeFrom(&recorder).size(), 0);
 }
 

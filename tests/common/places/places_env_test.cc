@@ -50,8 +50,15 @@ TEST_F(PlacesEnvTest, ThePartBeforeTheColonChoosesThePlace) {
   EXPECT_THAT(std::string(env_->Look("gs://b/k").status().message()), HasSubstr("gs://"));
 }
 
-TEST_F(PlacesEnvTest, NothingIsWrittenToUrls) {
-  const std::string url = "s3://b/k";
+TEST_F(PlacesEnvTest, NothingIsWrittenToWebServersAndWhatGrowsIsLocal) {
+  const std::string url = "https://h/k";
+  EXPECT_FALSE(env_->PlaceOf(url).write);
+  EXPECT_TRUE(env_->PlaceOf("s3://b/k").write);
+  EXPECT_FALSE(env_->Publish(url, "x", std::nullopt).ok());
+  EXPECT_FALSE(env_->AppendToFile("s3://b/k", "x").ok());
+  EXPECT_FALSE(env_->MakeNewDir("s3://b/k").ok());
+  EXPECT_FALSE(env_->RenameFile("/a", "s3://b/k").ok());
+  EXPECT_FALSE(env_->OpenFile("s3://b/k", 0, 0).ok());
   EXPECT_FALSE(env_->WriteFile(url, {"x"}).ok());
   EXPECT_FALSE(env_->StartFile(url).ok());
   EXPECT_FALSE(env_->AppendToFile(url, "x").ok());
@@ -69,7 +76,7 @@ TEST_F(PlacesEnvTest, AVersionIsAskedForAgainAfterAWhileAndAfterAFailedRead) {
   file_.tag = "\"2\"";
   clock_.Advance(PlacesEnv::kVersionHolds - absl::Seconds(1));
   EXPECT_TRUE(env_->Look(url)->identity == first);
-  EXPECT_EQ(env_->ReadFile(url).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(env_->ReadRange(url, 0, 9).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(env_->Look(url)->identity == first);
   file_.tag = "\"3\"";
   clock_.Advance(PlacesEnv::kVersionHolds);
@@ -78,11 +85,11 @@ TEST_F(PlacesEnvTest, AVersionIsAskedForAgainAfterAWhileAndAfterAFailedRead) {
 
 TEST_F(PlacesEnvTest, AChangeIsSeenWhileTheOldVersionIsInMemory) {
   const std::string url = "s3://b/k";
-  ASSERT_EQ(*env_->ReadFile(url), "some text");
+  ASSERT_EQ(*env_->ReadRange(url, 0, 99), "some text");
   file_ = {"other text", "\"2\""};
   // The second epoch comes from memory, and says nothing about what is there now.
   clock_.Advance(PlacesEnv::kVersionHolds - absl::Seconds(1));
-  ASSERT_EQ(*env_->ReadFile(url), "some text");
+  ASSERT_EQ(*env_->ReadRange(url, 0, 99), "some text");
   clock_.Advance(absl::Seconds(1));
   EXPECT_EQ(env_->Look(url)->identity.tag, "\"2\"");
   EXPECT_EQ(*env_->ReadFile(url), "other text");

@@ -94,6 +94,40 @@ class RemoteReaderTest : public ::testing::Test {
   RangeCache cache_{{kPart, 32 * kPart, 4}};
 };
 
+TEST_F(RemoteReaderTest, PiecesThatLieCloseComeInPartsThatReadersShare) {
+  const uint64_t size = 4 * kPart + 100;
+  // Two tasks of the same file.
+  for (uint64_t first : {uint64_t{0}, uint64_t{64} << 10}) {
+    std::vector<FileRange> pieces;
+    for (uint64_t begin = first; begin < size; begin += 128 << 10) pieces.push_back({begin, 9000});
+    const auto reader = Open(size);
+    reader->ExpectPieces(pieces);
+    for (const FileRange& piece : pieces)
+      ReadAll(reader.get(), piece.begin, std::min(size, piece.begin + piece.bytes));
+  }
+  const auto requests = files_.Requests();
+  EXPECT_EQ(requests.size(), 5u);
+  for (const auto& [offset, times] : requests) {
+    EXPECT_EQ(offset % kPart, 0u);
+    EXPECT_EQ(times, 1) << offset;
+  }
+}
+
+TEST_F(RemoteReaderTest, PiecesThatLieApartAreFetchedAloneAndAhead) {
+  const uint64_t size = 28 * kPart;
+  std::vector<FileRange> pieces;
+  for (uint64_t begin = 5000; begin < size; begin += kPart + kPart / 2)
+    pieces.push_back({begin, 20000});
+  pieces.push_back({size - 100, 20000});  // ends behind the file
+  const auto reader = Open(size);
+  reader->ExpectPieces(pieces);
+  for (const FileRange& piece : pieces)
+    ReadAll(reader.get(), piece.begin, std::min(size, piece.begin + piece.bytes));
+  EXPECT_EQ(files_.Requests().size(), pieces.size());
+  EXPECT_EQ(files_.Bytes(), (pieces.size() - 1) * 20000 + 100);
+  EXPECT_TRUE(files_.WasFetchedAhead(pieces.back().begin));
+}
+
 TEST_F(RemoteReaderTest, EachPartIsFetchedOnce) {
   const uint64_t size = 5 * kPart + 12345;
   const auto reader = Open(size);
@@ -129,6 +163,42 @@ TEST_F(RemoteReaderTest, NothingIsFetchedBehindTheExpectedEnd) {
     EXPECT_GE(offset, 10 * kPart);
     EXPECT_LT(offset, 12 * kPart);
   }
+}
+
+TEST_F(RemoteReaderTest, NamedRangesAreFetchedAndNothingElse) {
+  const auto reader = Open(100 * kPart);
+  // Two that touch, two that overlap, a long one, and others that are not in the file.
+  reader->ExpectRanges({{50 * kPart + 7, 3 * kPart},
+                        {1000, 500},
+                        {1500, 100},
+                        {40 * kPart, 300'000},
+                        {40 * kPart + 1000, 10},
+                        {99 * kPart, 2 * kPart},
+                        {UINT64_MAX - 5, 100},
+                        {200 * kPart, 1}});
+  ReadAll(reader.get(), 40 * kPart, 40 * kPart + 300'000);
+  ReadAll(reader.get(), 1000, 1600);
+  ReadAll(reader.get(), 50 * kPart + 7, 53 * kPart + 7);
+  EXPECT_EQ(files_.Bytes(), 600 + 300'000 + 3 * kPart);
+  EXPECT_THAT(
+      files_.Requests(),
+      ::testing::ElementsAre(::testing::Pair(1000, 1), ::testing::Pair(40 * kPart, 1),
+                             ::testing::Pair(50 * kPart + 7, 1), ::testing::Pair(51 * kPart + 7, 1),
+                             ::testing::Pair(52 * kPart + 7, 1)));
+  EXPECT_TRUE(files_.WasFetchedAhead(52 * kPart + 7));
+  // Bytes outside of the plan, and after it.
+  ReadAll(reader.get(), 60 * kPart, 60 * kPart + 10);
+  reader->ExpectRanges({});
+  ReadAll(reader.get(), 1000, 1010);
+}
+
+TEST_F(RemoteReaderTest, RangesThatNobodyReadsMakeRoomForOthers) {
+  const auto reader = Open(100 * kPart);
+  for (uint64_t i = 0; i < 40; ++i) reader->ExpectRanges({{i * kPart + 3, kPart - 5}});
+  const auto other = Open(100 * kPart, "q");
+  other->ExpectRanges({{7 * kPart, kPart}});
+  ReadAll(other.get(), 7 * kPart, 8 * kPart);
+  EXPECT_TRUE(files_.WasFetchedAhead(7 * kPart));
 }
 
 TEST_F(RemoteReaderTest, SmallPiecesShareAPart) {
@@ -193,9 +263,9 @@ TEST_F(RemoteReaderTest, PartsThatNobodyReadsGiveTheirRoomBack) {
   // The threads may be busy with the parts that were left for a while.
   bool ahead = false;
   for (uint64_t number = 150; !ahead && number < 200'000; ++number) {
-    cache.Prefetch(file, number);
+    cache.Prefetch(file, {number * 1024, 1024});
     bool fetched = false;
-    ASSERT_TRUE(cache.Get(file, number, &fetched).ok());
+    ASSERT_TRUE(cache.Get(file, {number * 1024, 1024}, &fetched).ok());
     ahead = files_.WasFetchedAhead(number * 1024);
     std::this_thread::yield();
   }

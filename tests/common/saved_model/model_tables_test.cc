@@ -92,5 +92,43 @@ TEST(ModelTablesTest, ANewJobStartsWithTheTablesThatBothHave) {
   EXPECT_THAT(text({Dense("new", {3})}), HasSubstr("'new'"));
 }
 
+// As Saved(), with optimizers, from which layouts can be made.
+Manifest SavedWithRules() {
+  Manifest manifest = Saved();
+  for (TableConfig& table : *manifest.mutable_tables()) {
+    if (table.kind() == TableConfig::DENSE) table.mutable_optimizer()->mutable_adam();
+    if (table.kind() == TableConfig::SPARSE) table.set_num_shards(1);
+  }
+  return manifest;
+}
+
+TEST(ModelTablesTest, ANewJobTakesWhatItsStartsName) {
+  const Manifest manifest = SavedWithRules();
+  TableConfig dense = Dense("layer_0/weights", {30, 400});
+  dense.mutable_optimizer()->mutable_adam();
+  dense.mutable_start()->set_table("layer_0/weights");
+  dense.mutable_start()->add_rows()->set_count(30);
+  TableConfig sparse = Sparse(12);
+  sparse.set_name("embedding_12");
+  EXPECT_FALSE(CheckValues("/m", manifest, {sparse}).ok());
+  sparse.mutable_start()->set_table("embedding");
+  TableConfig fresh = Dense("new", {3});
+  EXPECT_FALSE(CheckValues("/m", manifest, {fresh}).ok());
+  fresh.mutable_start();
+  EXPECT_TRUE(CheckValues("/m", manifest, {dense, sparse, fresh}).ok());
+  std::vector<std::string> missing;
+  EXPECT_TRUE(CheckStart("/m", manifest, {dense, sparse, fresh}, &missing).ok());
+  EXPECT_EQ(missing, std::vector<std::string>{"new"});
+  // A job that continues does not look at it.
+  EXPECT_FALSE(CheckTables("/m", manifest, {dense}).ok());
+  // Rules are compared with those of the saved table, and rows with its shape.
+  sparse.mutable_columns(1)->mutable_optimizer()->mutable_sgd();
+  EXPECT_FALSE(CheckStart("/m", manifest, {dense, sparse}, nullptr).ok());
+  dense.mutable_start()->mutable_rows(0)->set_from(10);
+  const absl::Status status = CheckValues("/m", manifest, {dense});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("/m"), HasSubstr("rows")));
+}
+
 }  // namespace
 }  // namespace sluice

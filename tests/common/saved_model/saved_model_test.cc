@@ -208,7 +208,12 @@ TEST_F(SavedModelTest, AFolderWithoutAManifestIsNotFound) {
   EXPECT_EQ(other.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(other.message()),
               AllOf(HasSubstr(root_), HasSubstr("MANIFEST"), Not(HasSubstr("unfinished"))));
+  std::filesystem::create_directory(root_ + "/checkpoints");
+  EXPECT_THAT(std::string(ReadManifest(root_, Env::Real()).status().message()),
+              AllOf(HasSubstr(root_ + "/checkpoints/step-N"), Not(HasSubstr(dir_))));
   Shards(Tables(4));
+  EXPECT_THAT(std::string(ReadManifest(root_, Env::Real()).status().message()),
+              AllOf(HasSubstr("give " + dir_), HasSubstr(root_ + "/checkpoints/step-N")));
   const auto unfinished = ReadManifest(dir_, Env::Real()).status();
   EXPECT_EQ(unfinished.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(unfinished.message()), HasSubstr("unfinished"));

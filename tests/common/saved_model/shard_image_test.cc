@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -43,9 +44,11 @@ class Rows : public ShardRows {
  public:
   explicit Rows(std::vector<uint64_t> keys) : keys_(std::move(keys)) {}
   uint64_t size() const override { return keys_.size(); }
-  absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
+  absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                  uint32_t* rows) override {
     std::copy_n(keys_.begin() + static_cast<int64_t>(first), n, keys);
-    return absl::OkStatus();
+    std::iota(rows, rows + n, static_cast<uint32_t>(first));
+    return n;
   }
   absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
     if (fail_after-- == 0) return absl::AbortedError("changed");

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -104,9 +105,11 @@ class StateRows : public ShardRows {
  public:
   StateRows(std::vector<uint64_t> keys, float value) : keys_(std::move(keys)), value_(value) {}
   uint64_t size() const override { return keys_.size(); }
-  absl::Status ReadKeys(uint64_t first, size_t n, uint64_t* keys) override {
+  absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                  uint32_t* rows) override {
     std::copy_n(keys_.begin() + static_cast<int64_t>(first), n, keys);
-    return absl::OkStatus();
+    std::iota(rows, rows + n, static_cast<uint32_t>(first));
+    return n;
   }
   absl::Status ReadRecords(const uint32_t*, size_t n, size_t stride, char* to) override {
     for (size_t i = 0; i < n; ++i, to += stride) {

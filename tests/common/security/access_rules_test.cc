@@ -58,6 +58,8 @@ constexpr Row kTable[] = {
 constexpr Row kPages[] = {
     {"- - - o", "/"},      {"- - - o", "/metrics"}, {"- - - o", "/statusz"},
     {"w p s o", "/livez"}, {"w p s o", "/readyz"},  {"- - - o", "/api/v1/status"},
+    {"- - - o", "/api/v1/jobs"}, {"- - - o", "/api/v1/jobs/"}, {"- - - o", "/api/v1/logs/"},
+    {"- - - o", "/page/"},
 };
 
 PeerIdentity Verified(PeerRole role) {
@@ -139,6 +141,13 @@ TEST(AccessRulesTest, EachRoleMayReadItsPagesAlone) {
     }
   }
   EXPECT_THAT(ruled, UnorderedElementsAreArray(expected));
+}
+
+TEST(AccessRulesTest, PagesWithANameHaveTheRuleOfTheirBeginning) {
+  EXPECT_EQ(PageOf("/api/v1/jobs/adult-1/curves"), "/api/v1/jobs/");
+  EXPECT_EQ(PageOf("/page/dashboard.js"), "/page/");
+  for (const char* path : {"/", "/metrics", "/metrics/x", "/api/v1/jobs", "/nowhere/page/", ""})
+    EXPECT_EQ(PageOf(path), path);
 }
 
 TEST(AccessRulesTest, ClientsWithoutACertificateMayReadHealthAlone) {

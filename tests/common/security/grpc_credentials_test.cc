@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/arrow/parquet.h"
 #include "common/shared_memory/file_descriptor.h"
 #include "common/transport/grpc_transport.h"
 #include "tests/common/security/recorded_audit.h"
@@ -85,6 +86,20 @@ TEST_F(GrpcCredentialsTest, AWorkerExchangesMessagesWithAPserver) {
   EXPECT_TRUE(peer_.verified);
   EXPECT_EQ(peer_.role, PeerRole::kWorker);
   EXPECT_EQ(peer_.name, "3");
+}
+
+// libparquet brings another OpenSSL into the process.
+TEST_F(GrpcCredentialsTest, TlsWorksBesideTheLibraryForParquet) {
+  const auto server = Serve(certificates_.Of(PeerRole::kPserver, "0"));
+  const GrpcCredentials worker = CredentialsOf(certificates_.Of(PeerRole::kWorker, "3"));
+  EXPECT_TRUE(Exchange(*server, worker).ok());
+  const absl::Status opened = OpenArrow();
+  if (!opened.ok()) GTEST_SKIP() << "SKIPPED, NOT PASSED: " << opened;
+  EXPECT_TRUE(Exchange(*server, worker).ok());
+  const auto late = Serve(certificates_.Of(PeerRole::kPserver, "1"));
+  EXPECT_TRUE(Exchange(*late, CredentialsOf(certificates_.Of(PeerRole::kWorker, "4"))).ok());
+  EXPECT_TRUE(peer_.verified);
+  EXPECT_EQ(peer_.name, "4");
 }
 
 TEST_F(GrpcCredentialsTest, WithoutTlsNobodyIsVerified) {

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace sluice {
 namespace {
 
@@ -74,6 +76,55 @@ TEST(TableLayoutTest, RowsLargerThanABlockAreCutAnywhereAndCannotBeClipped) {
   auto refused = TableLayout::Create(0, Parse(text + "clip_row_norm: 1 }"), 1);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("clip_row_norm"));
+}
+
+constexpr char kAdamOf16[] = R"(name: "e" kind: SPARSE num_shards: 8
+    columns { name: "e" dim: 16 optimizer { adam {} } } )";
+
+TEST(TableLayoutTest, ALimitIsSharedOverTheShards) {
+  const auto any = Make(kAdamOf16);
+  EXPECT_EQ(any->row_limit(), UINT64_MAX);
+  EXPECT_EQ(any->RowLimitOf(3), UINT64_MAX);
+  const auto rows = Make(absl::StrCat(kAdamOf16, "max_rows: 19"));
+  EXPECT_EQ(rows->row_limit(), 19u);
+  EXPECT_EQ(rows->RowLimitOf(2), 3u);
+  EXPECT_EQ(rows->RowLimitOf(3), 2u);
+}
+
+TEST(TableLayoutTest, AGibIsAsManyRowsAsFitIntoItForSure) {
+  const auto gib = Make(absl::StrCat(kAdamOf16, "max_gib: 2"));
+  EXPECT_EQ(gib->most_row_bytes(), 236u);  // see server/shards/row_store.h
+  EXPECT_EQ(gib->row_limit(), (uint64_t{2} << 30) / 236);
+  const auto refused = [](const std::string& more) {
+    const auto layout = TableLayout::Create(0, Parse(absl::StrCat(kAdamOf16, more)), 1);
+    return std::string(layout.status().message());
+  };
+  EXPECT_THAT(refused("max_gib: 1e-7"), HasSubstr("max_gib"));
+  EXPECT_THAT(refused("max_rows: 7 evict {}"), HasSubstr("raise max_rows"));
+  EXPECT_THAT(refused("max_gib: 1e-6 evict {}"), HasSubstr("raise max_gib"));
+}
+
+TEST(TableLayoutTest, ASketchIsSharedOverTheShards) {
+  EXPECT_EQ(Make(absl::StrCat(kAdamOf16, "admit { after: 3 }"))->sketch_bytes(), 8u << 20);
+  EXPECT_EQ(Make(absl::StrCat(kAdamOf16, "admit { after: 3 sketch_kib: 1024 }"))->sketch_bytes(),
+            128u << 10);
+  const auto large = TableLayout::Create(
+      0, Parse(absl::StrCat(kAdamOf16, "admit { after: 3 sketch_kib: 131080 }")), 1);
+  EXPECT_THAT(std::string(large.status().message()), HasSubstr("lower sketch_kib to 131072"));
+}
+
+TEST(TableLayoutTest, AKeyWithoutARowReadsAsAdmissionSays) {
+  const std::string random = R"(name: "e" kind: SPARSE num_shards: 8
+      columns { name: "e" dim: 2 optimizer { sgd {} } initializer { uniform { min: 1 max: 2 } } } )";
+  std::vector<float> values(2);
+  const auto read = [&](const std::string& more) {
+    Make(random + more)->RowBeforeUpdates(7, values.data());
+    return values;
+  };
+  const std::vector<float> initial = Row(*Make(random), 7);
+  EXPECT_EQ(read(""), initial);
+  EXPECT_EQ(read("admit { after: 3 }"), initial);
+  EXPECT_EQ(read("admit { after: 3 before: ZERO }"), std::vector<float>(2));
 }
 
 TEST(TableLayoutTest, ColumnsLieSideBySide) {

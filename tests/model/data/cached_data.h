@@ -69,7 +69,7 @@ class CachedData : public ::testing::Test {
   }
   Read ReadPiecesWith(ExampleCache* cache, const std::vector<DataPiece>& pieces) {
     const auto schema = SchemaForTest(job_);
-    const auto data = DataSource::Create(job_.data(), schema);
+    const auto data = DataSource::Create(job_.data(), schema, Env::Real());
     EXPECT_TRUE(data.ok()) << data.status();
     Read read;
     Batch scratch;

@@ -20,7 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string TextOf(const std::string& path) {
-  auto reader = TextReader::Open(path);
+  auto reader = TextReader::Open(path, Env::Real());
   EXPECT_TRUE(reader.ok()) << reader.status();
   std::string text, buffer(1 << 16, '\0');
   while (true) {

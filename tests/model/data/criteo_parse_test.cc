@@ -146,7 +146,7 @@ void ExpectSame(const std::vector<std::string>& lines) {
   const TempFolder folder;
   const JobConfig job = JobForTest(JobText());
   const auto schema = SchemaForTest(job);
-  const auto data = DataSource::Create(job.data(), schema);
+  const auto data = DataSource::Create(job.data(), schema, Env::Real());
   ASSERT_TRUE(data.ok()) << data.status();
   Batch expected = EmptyBatch(*schema), batch = EmptyBatch(*schema);
   uint64_t expected_bad = 0;

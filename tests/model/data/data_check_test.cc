@@ -268,6 +268,15 @@ TEST_F(DataCheckTest, AHeaderWhereNoneBelongsIsOneProblem) {
   EXPECT_THAT(Check().errors, SizeIs(3));
 }
 
+TEST_F(DataCheckTest, AHeaderIsOneProblemWithVectorsToo) {
+  job_ = JobForTest(
+      "data { format: CSV csv { columns: ['y', 'x', 'v'] } label { column: 'y' } } "
+      "features { name: 'x' numeric {} } "
+      "features { name: 'v' numeric { dim: 9 multi_value_delimiter: '|' } }");
+  Train("a", "y,x,v\n1,2,1|2|3|4|5|6|7|8|9\n0,2,1|2|3|4|5|6|7|8|9\n");
+  EXPECT_THAT(Check().errors, ElementsAre(AllOf(HasSubstr("a:1: "), HasSubstr("header"))));
+}
+
 TEST_F(DataCheckTest, AHeaderInCriteoDataNamesTheFormatThatHasOne) {
   job_ = JobForTest(
       "data { format: CRITEO_TSV } features { name: 'I1' numeric {} } "

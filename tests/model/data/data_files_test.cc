@@ -37,7 +37,7 @@ JobConfig JobOf(const TempFolder& folder) {
 }
 
 std::shared_ptr<const DataFiles> See(const JobConfig& job) {
-  const auto files = DataFiles::See(job);
+  const auto files = DataFiles::See(job, Env::Real());
   EXPECT_TRUE(files.ok()) << files.status();
   return files.ok() ? *files : nullptr;
 }
@@ -63,7 +63,7 @@ TEST(DataFilesTest, EvaluateOnlyJobsIgnoreTrainingFiles) {
   const TempFolder folder;
   folder.Write("test", "x");
   JobConfig job = JobOf(folder);
-  EXPECT_EQ(DataFiles::See(job).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(DataFiles::See(job, Env::Real()).status().code(), absl::StatusCode::kNotFound);
   job.set_evaluate_only(true);
   EXPECT_TRUE(See(job)->train().empty());
 }
@@ -72,15 +72,16 @@ TEST(DataFilesTest, SampleCoversBothEndsOfAFile) {
   const TempFolder folder;
   std::string bytes(400000, 'x');
   const std::string path = folder.Write("f", bytes);
-  const uint32_t crc = SampleFile(path)->crc32c;
-  EXPECT_EQ(SampleFile(path)->crc32c, crc);
+  const uint32_t crc = SampleFile(path, Env::Real())->crc32c;
+  EXPECT_EQ(SampleFile(path, Env::Real())->crc32c, crc);
   for (const size_t place : {size_t{0}, size_t{65535}, bytes.size() - 65536, bytes.size() - 1}) {
     std::string other = bytes;
     other[place] = 'y';
     folder.Write("f", other);
-    EXPECT_NE(SampleFile(path)->crc32c, crc) << place;
+    EXPECT_NE(SampleFile(path, Env::Real())->crc32c, crc) << place;
   }
-  EXPECT_EQ(SampleFile(folder.Path("none")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SampleFile(folder.Path("none"), Env::Real()).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 // Files of a store, which count the reads.
@@ -178,13 +179,13 @@ TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
 TEST(DataFilesTest, PredictionLooksAtTheGivenFiles) {
   const TempFolder folder;
   const std::string a = folder.Write("a", "1\n"), b = folder.Write("b", "2\n");
-  const auto files = DataFiles::SeeForPrediction({b, a, b});
+  const auto files = DataFiles::SeeForPrediction({b, a, b}, Env::Real());
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_TRUE((*files)->CheckAllUnchanged({a, b}).ok());
   folder.Write("b", "2\n3\n");
   EXPECT_TRUE((*files)->CheckUnchanged(a).ok());
   EXPECT_EQ((*files)->CheckUnchanged(b).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(DataFiles::SeeForPrediction({a, folder.Path("none")}).status().code(),
+  EXPECT_EQ(DataFiles::SeeForPrediction({a, folder.Path("none")}, Env::Real()).status().code(),
             absl::StatusCode::kNotFound);
 }
 
@@ -221,7 +222,7 @@ class ReadUnchangedTest : public ::testing::Test {
     job_.set_output_dir(folder_.Path("out/run"));
   }
   std::unique_ptr<DataSource> Source(std::shared_ptr<const FeatureSchema> schema) {
-    auto data = DataSource::Create(job_.data(), std::move(schema));
+    auto data = DataSource::Create(job_.data(), std::move(schema), Env::Real());
     EXPECT_TRUE(data.ok()) << data.status();
     (*data)->Expect(See(job_));
     return *std::move(data);

@@ -1,12 +1,15 @@
 #include "model/data/data_source.h"
 
+#include <filesystem>
 #include <numeric>
 #include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/ranges_reader.h"
 #include "gmock/gmock.h"
 #include "model/data/format_reader.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 
@@ -27,7 +30,7 @@ struct Source {
 Source SourceOf(const std::string& job_text, const FeatureUse& use = FeatureUse()) {
   const JobConfig job = JobForTest(job_text);
   Source source{SchemaForTest(job, use), nullptr};
-  auto data = DataSource::Create(job.data(), source.schema);
+  auto data = DataSource::Create(job.data(), source.schema, Env::Real());
   EXPECT_TRUE(data.ok()) << data.status();
   if (data.ok()) source.data = std::move(*data);
   return source;
@@ -35,7 +38,8 @@ Source SourceOf(const std::string& job_text, const FeatureUse& use = FeatureUse(
 
 std::string CreateErrorOf(const std::string& job_text) {
   const JobConfig job = JobForTest(job_text);
-  const auto data = DataSource::Create(job.data(), SchemaForTest(job, WithKeyWeights()));
+  const auto data =
+      DataSource::Create(job.data(), SchemaForTest(job, WithKeyWeights()), Env::Real());
   EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
   return std::string(data.status().message());
 }
@@ -465,6 +469,104 @@ TEST(DataSourceTest, CriteoLinesHaveFortyColumns) {
               AllOf(HasSubstr("\"I14\""), HasSubstr("I13, C1")));
 }
 
+TEST(DataSourceTest, EachFormatWithSeveralValuesHasVectors) {
+  const TempFolder folder;
+  const auto vectors = [&](const std::string& data, const std::string& text,
+                           const std::string& more = "") {
+    const Source source = SourceOf("data { label { column: 'y' } " + data +
+                                   " } features { name: 'v' numeric { dim: 2 " + more + " } }");
+    const Piece piece = Read(source, folder.Write("file", text));
+    EXPECT_TRUE(piece.status.ok()) << piece.status;
+    // Each text has one line whose vector has another length.
+    EXPECT_EQ(piece.bad.count, 1u) << data;
+    EXPECT_THAT(piece.bad.Describe(), HasSubstr("dim is 2")) << data;
+    return piece.batch.numeric;
+  };
+  const char bar[] = "multi_value_delimiter: '|'";
+  EXPECT_THAT(
+      vectors("format: CSV csv { header: true }", "y,v\n1,0.5|1\n0,2\n0,\n1,\"[3, 4]\"\n", bar),
+      ElementsAre(0.5, 1, 0, 0, 3, 4));
+  EXPECT_THAT(vectors("format: TSV csv { columns: ['v', 'y'] }", "0.5|1\t1\n1|2|3\t0\n", bar),
+              ElementsAre(0.5, 1));
+  EXPECT_THAT(vectors("format: JSON_LINES",
+                      "{\"y\": 1, \"v\": [0.5, 1]}\n{\"y\": 1, \"v\": [1]}\n"
+                      "{\"y\": 0, \"v\": null}\n{\"y\": 0, \"v\": [null, 7]}\n"),
+              ElementsAre(0.5, 1, 0, 0, 0, 7));
+  const char slots[] = " slots { name: 'y' type: UINT64 dim: 1 } slots { name: 'v' type: FLOAT }";
+  EXPECT_THAT(vectors(std::string("format: MULTI_SLOT") + slots, "1 1 2 0.5 1\n1 0 3 1 2 3\n"),
+              ElementsAre(0.5, 1));
+  EXPECT_THAT(vectors(std::string("format: SLOT_VALUE") + slots, "y:1 v:0.5 v:1\nv:2 y:0\ny:1\n"),
+              ElementsAre(0.5, 1, 0, 0));
+}
+
+TEST(DataSourceTest, FoldersAreColumnsInEachFormat) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder.path() + "/day=7/city=a%20b");
+  // The days of the lines.
+  const auto read = [&](const std::string& data, const std::string& text) {
+    const Source source = SourceOf(
+        "data { train_files: '" + folder.path() + "/day=*/city=*/*' " + data +
+            " } features { name: 'day' numeric {} } features { name: 'city' categorical {} }",
+        WithKeyWeights());
+    const std::string path = folder.Write("day=7/city=a%20b/file", text);
+    EXPECT_TRUE(source.data->CheckColumns(path, true).ok());
+    const auto beginning = source.data->CheckBeginning(
+        path, 1 << 20, 100,
+        [](uint64_t line, const absl::Status& why) { ADD_FAILURE() << line << why; });
+    EXPECT_TRUE(beginning.ok()) << beginning.status();
+    EXPECT_TRUE(beginning->named.empty() || beginning->named[2] == beginning->lines);
+    // As training and as prediction read it.
+    const Piece piece = Read(source, path);
+    EXPECT_TRUE(piece.status.ok()) << piece.status;
+    EXPECT_EQ(piece.bad.count, 0u) << piece.bad.Describe();
+    const auto stream = source.data->OpenStream({path, "city"});
+    EXPECT_TRUE(stream.ok()) << stream.status();
+    ExampleStream::Text lines;
+    ExampleStream::Piece of_stream;
+    BadLines bad;
+    EXPECT_TRUE((*stream)->Read(1 << 20, &lines).ok());
+    EXPECT_TRUE((*stream)->NewParser()->Parse(&lines, &of_stream, &bad).ok());
+    EXPECT_EQ(of_stream.examples.numeric, piece.batch.numeric) << data;
+    EXPECT_EQ(of_stream.examples.keys, piece.batch.keys) << data;
+    EXPECT_EQ(of_stream.ids.front(), "a b");
+    const Batch by_hand =
+        ExampleForTest(*SchemaForTest(FeaturesForTest("features { name: 'city' categorical {} }")),
+                       {{"city", "a b"}});
+    EXPECT_EQ(KeysOf(piece.batch, 0, 0), by_hand.keys) << data;
+    return piece.batch.numeric;
+  };
+  const char label[] = " label { column: 'y' } ";
+  EXPECT_THAT(read(std::string("format: CSV csv { header: true }") + label, "x,y\n1,0\n2,1\n"),
+              ElementsAre(7, 7));
+  EXPECT_THAT(read(std::string("format: TSV csv { columns: ['y', 'x'] }") + label, "1\t0\n"),
+              ElementsAre(7));
+  // A file that has the column itself keeps it.
+  EXPECT_THAT(read(std::string("format: CSV csv { header: true }") + label, "day,y\n1,0\n,1\n"),
+              ElementsAre(1, 0));
+  EXPECT_THAT(
+      read(std::string("format: JSON_LINES") + label, "{\"y\": 1}\n{\"y\": 0, \"day\": 3}\n"),
+      ElementsAre(7, 3));
+  const char slot[] = " slots { name: 'y' type: UINT64 dim: 1 } ";
+  EXPECT_THAT(read(std::string("format: MULTI_SLOT") + slot + label, "1 1\n"), ElementsAre(7));
+  EXPECT_THAT(read(std::string("format: SLOT_VALUE") + slot + label, "y:1\n"), ElementsAre(7));
+  EXPECT_THAT(read("format: LIBSVM", "1 3:4\n0 3:1\n"), ElementsAre(7, 7));
+  EXPECT_THAT(read("format: LIBFFM", "1 0:3:4\n"), ElementsAre(7));
+}
+
+TEST(DataSourceTest, AFolderThatIsNoColumnIsMissed) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder.path() + "/day=7");
+  const std::string path = folder.Write("day=7/file", "y\n1\n");
+  const char features[] =
+      " label { column: 'y' } csv { header: true } } features { name: 'day' numeric {} }";
+  // Named as it is, the file has no columns of folders.
+  const Source named = SourceOf("data { format: CSV train_files: '" + path + "'" + features);
+  EXPECT_THAT(std::string(named.data->CheckColumns(path, true).message()), HasSubstr("\"day\""));
+  const Source below =
+      SourceOf("data { format: CSV train_files: '" + folder.path() + "/*/*'" + features);
+  EXPECT_TRUE(below.data->CheckColumns(path, true).ok());
+}
+
 TEST(DataSourceTest, EachFormatHasAReader) {
   const auto* const formats = DataConfig::Format_descriptor();
   for (int i = 0; i < formats->value_count(); ++i) {
@@ -552,6 +654,56 @@ TEST(DataSourceTest, CheckColumnsNamesAMissingColumnAndTheClosestName) {
   EXPECT_FALSE(source.data->CheckColumns(unlabelled, true).ok());
   EXPECT_TRUE(source.data->CheckColumns(unlabelled, false).ok());
   EXPECT_FALSE(source.data->CheckColumns(gone, true).ok());
+}
+
+// Files that are far away: notes what a reader plans.
+class FarEnv : public HookedEnv {
+ public:
+  class Reader : public RangesReader {
+   public:
+    Reader(std::unique_ptr<FileReader> file, std::vector<FileRange>* planned)
+        : RangesReader(file->info()), file_(std::move(file)), planned_(planned) {}
+    absl::StatusOr<size_t> ReadAt(uint64_t offset, void* to, size_t n) override {
+      return file_->ReadAt(offset, to, n);
+    }
+    void ExpectRanges(std::vector<FileRange> ranges) override { *planned_ = std::move(ranges); }
+
+   private:
+    const std::unique_ptr<FileReader> file_;
+    std::vector<FileRange>* const planned_;
+  };
+  absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override {
+    auto file = Env::Real()->NewReader(path);
+    if (!file.ok()) return file.status();
+    return std::make_unique<Reader>(*std::move(file), &planned);
+  }
+  std::vector<FileRange> planned;
+};
+
+TEST(DataSourceTest, PiecesOfAFileThatIsFarAwayArePlannedTogether) {
+  TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i % 2, ",", i, "\n");
+  const std::string path = folder.Write("far.csv", text);
+  const JobConfig job = JobForTest(kNamed);
+  const auto schema = SchemaForTest(job);
+  FarEnv env;
+  const auto data = DataSource::Create(job.data(), schema, &env);
+  ASSERT_TRUE(data.ok()) << data.status();
+  Batch batch = EmptyBatch(*schema);
+  BadLines bad;
+  const std::vector<TextRange> pieces = {{0, 50}, {1000, 1050}, {4000, 4050}};
+  ASSERT_TRUE((*data)->ReadPieces(path, pieces, true, &batch, &bad).ok());
+  EXPECT_GT(batch.n, 20u);
+  ASSERT_EQ(env.planned.size(), pieces.size());
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    // With what tells where the first line starts, and the rest of the last one.
+    EXPECT_EQ(env.planned[p].begin, std::max<uint64_t>(pieces[p].begin, 1) - 1);
+    EXPECT_GE(env.planned[p].begin + env.planned[p].bytes, pieces[p].end + 10);
+  }
+  env.planned.clear();
+  ASSERT_TRUE((*data)->ReadPiece(path, 0, 100, true, &batch, &bad).ok());
+  EXPECT_TRUE(env.planned.empty());
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ using ExampleCacheTest = CachedData;
 TEST_F(ExampleCacheTest, LinesAreCountedFromTheHeaderOfAMatchingFile) {
   job_.mutable_data()->set_max_bad_lines(10);
   const auto count = [this](const DataPiece& piece) {
-    return Cache()->CountLines(piece, *IdentifyFile(source_));
+    return Cache()->CountLines(piece, *IdentifyFile(source_, Env::Real()));
   };
   EXPECT_EQ(count({source_}), std::nullopt);
   ReadAll();
@@ -308,7 +308,7 @@ TEST_F(ExampleCacheTest, FilesThatOtherUsersCanChangeAreMadeAgain) {
   const Read whole = ReadAll();
   const std::string file = OnlyFile();
   const auto expect_refused = [&] {
-    EXPECT_EQ(Cache()->CountLines({source_}, *IdentifyFile(source_)), std::nullopt);
+    EXPECT_EQ(Cache()->CountLines({source_}, *IdentifyFile(source_, Env::Real())), std::nullopt);
     log_.clear();
     const Read read = ReadAll();
     EXPECT_FALSE(read.cached);

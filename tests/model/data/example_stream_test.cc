@@ -31,7 +31,7 @@ struct ExampleStreamLines {
 ExampleStreamLines ReadAll(const std::string& job_text, const ExampleStream::Options& options,
                            uint64_t piece_bytes = 7) {
   const JobConfig job = JobForTest(job_text);
-  const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+  const auto data = DataSource::Create(job.data(), SchemaForTest(job), Env::Real());
   EXPECT_TRUE(data.ok()) << data.status();
   ExampleStreamLines lines;
   auto stream = (*data)->OpenStream(options);
@@ -104,7 +104,7 @@ TEST(ExampleStreamTest, LineThatIsTooLongIsBad) {
 TEST(ExampleStreamTest, PiecesAreParsedInAnyOrder) {
   const TempFolder folder;
   const JobConfig job = JobForTest(kCsv);
-  const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+  const auto data = DataSource::Create(job.data(), SchemaForTest(job), Env::Real());
   ASSERT_TRUE(data.ok()) << data.status();
   ExampleStream::Options options;
   options.path = folder.Write("f", "n,y\n1,0\nx,0\n2,0\n");
@@ -174,9 +174,9 @@ TEST(ExampleStreamTest, FileThatChangesWhileItIsReadIsAnError) {
   const JobConfig job = JobForTest(kCsv);
   for (const bool opened : {false, true}) {
     const std::string path = folder.Write("f", text);
-    const auto data = DataSource::Create(job.data(), SchemaForTest(job));
+    const auto data = DataSource::Create(job.data(), SchemaForTest(job), Env::Real());
     ASSERT_TRUE(data.ok()) << data.status();
-    (*data)->Expect(*DataFiles::SeeForPrediction({path}));
+    (*data)->Expect(*DataFiles::SeeForPrediction({path}, Env::Real()));
     ExampleStream::Options options;
     options.path = path;
     if (!opened) folder.Write("f", text + text);

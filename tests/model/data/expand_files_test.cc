@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 absl::StatusOr<std::vector<std::string>> Expand(const std::vector<std::string>& patterns) {
   DataConfig config;
   for (const std::string& pattern : patterns) config.add_train_files(pattern);
-  return ExpandFiles(config.train_files());
+  return ExpandFiles(config.train_files(), Env::Real());
 }
 
 TEST(ExpandFilesTest, GlobsAreSortedAndEachFileIsTakenOnce) {
@@ -39,17 +39,56 @@ TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
   folder.Write("b.tsv", "");
   JobConfig job;
   job.mutable_data()->add_train_files(folder.Path("*.tsv"));
-  EXPECT_TRUE(WarnOfFilesNamedAgain(job)->empty());
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job, Env::Real())->empty());
   job.mutable_data()->add_train_files(a);
   job.mutable_data()->add_eval_files(a);  // evaluating on training data is not a repetition
-  EXPECT_THAT(*WarnOfFilesNamedAgain(job),
+  EXPECT_THAT(*WarnOfFilesNamedAgain(job, Env::Real()),
               ElementsAre(AllOf(HasSubstr("data.train_files"), HasSubstr(a))));
   job.mutable_data()->add_eval_files(a);
-  EXPECT_EQ(WarnOfFilesNamedAgain(job)->size(), 2u);
+  EXPECT_EQ(WarnOfFilesNamedAgain(job, Env::Real())->size(), 2u);
   job.set_evaluate_only(true);
-  EXPECT_THAT(*WarnOfFilesNamedAgain(job), ElementsAre(HasSubstr("data.eval_files")));
+  EXPECT_THAT(*WarnOfFilesNamedAgain(job, Env::Real()), ElementsAre(HasSubstr("data.eval_files")));
   job.mutable_data()->add_eval_files(folder.Path("none"));
-  EXPECT_TRUE(WarnOfFilesNamedAgain(job)->empty());
+  EXPECT_TRUE(WarnOfFilesNamedAgain(job, Env::Real())->empty());
+}
+
+TEST(ExpandFilesTest, RangesOfDaysAndNumbersStandForManyPatterns) {
+  const TempFolder folder;
+  std::vector<std::string> days;
+  for (const char* day : {"2026-02-28", "2026-03-01", "2026-03-02"}) {
+    std::filesystem::create_directory(folder.Path(absl::StrCat("day=", day)));
+    days.push_back(folder.Write(absl::StrCat("day=", day, "/a"), ""));
+  }
+  EXPECT_THAT(*Expand({folder.Path("day={2026-02-28..2026-03-01}/*")}),
+              ElementsAre(days[0], days[1]));
+  std::vector<std::string> parts;
+  for (const char* part : {"p08", "p09", "p10"}) parts.push_back(folder.Write(part, ""));
+  EXPECT_THAT(*Expand({folder.Path("p{08..10}")}), ElementsAre(parts[0], parts[1], parts[2]));
+  // A day that is not there is no day without data.
+  EXPECT_THAT(
+      std::string(Expand({folder.Path("day={2026-03-01..2026-03-03}/*")}).status().message()),
+      HasSubstr("day=2026-03-03"));
+  EXPECT_EQ(Expand({folder.Path("p{10..8}")}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Expand({folder.Path("p{1..10000000}")}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // Braces of a name, and what is no range.
+  const std::string braces = folder.Write("q{1..2}", "");
+  EXPECT_THAT(*Expand({braces}), ElementsAre(braces));
+  EXPECT_TRUE(absl::IsNotFound(Expand({folder.Path("p{a..b}")}).status()));
+}
+
+TEST(ExpandFilesTest, NamesThatBeginWithAnUnderscoreMatchNoFirstWildcard) {
+  const TempFolder folder;
+  const std::string a = folder.Write("a", ""), mark = folder.Write("_SUCCESS", ""),
+                    end = folder.Write("x_y", "");
+  std::filesystem::create_directory(folder.Path("_temporary"));
+  folder.Write("_temporary/b", "");
+  std::filesystem::create_directory(folder.Path("day"));
+  const std::string b = folder.Write("day/b", "");
+  EXPECT_THAT(*Expand({folder.Path("*")}), ElementsAre(a, end));
+  EXPECT_THAT(*Expand({folder.Path("*/b")}), ElementsAre(b));
+  EXPECT_THAT(*Expand({folder.Path("_S*"), folder.Path("x?y")}), ElementsAre(mark, end));
+  EXPECT_THAT(*Expand({mark}), ElementsAre(mark));
 }
 
 TEST(ExpandFilesTest, MarkedWildcardsArePlainCharacters) {
@@ -82,7 +121,8 @@ TEST(ExpandFilesTest, OtherPathsOfAFileAreTheSameFile) {
     EXPECT_THAT(*Expand({a, alias, b}), ElementsAre(std::min(a, alias), b)) << alias;
     JobConfig job;
     for (const std::string& name : {a, alias, b}) job.mutable_data()->add_train_files(name);
-    EXPECT_THAT(*WarnOfFilesNamedAgain(job), ElementsAre(AllOf(HasSubstr(a), HasSubstr(alias))));
+    EXPECT_THAT(*WarnOfFilesNamedAgain(job, Env::Real()),
+                ElementsAre(AllOf(HasSubstr(a), HasSubstr(alias))));
   }
   EXPECT_THAT(*Expand({folder.Path("*.csv")}), ElementsAre(a, b));
   // A prediction scores what it is told to score.
@@ -201,7 +241,7 @@ TEST(ExpandFilesTest, AListThatPassesALimitIsNoWarningButAnError) {
 TEST(ExpandFilesTest, ErrorsNameTheBaseOfRelativePaths) {
   google::protobuf::RepeatedPtrField<std::string> patterns;
   *patterns.Add() = "no/such/file";
-  EXPECT_EQ(ExpandFiles(patterns).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ExpandFiles(patterns, Env::Real()).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(
       std::string(ExpandFiles(patterns, Env::Real(), "the working folder").status().message()),
       HasSubstr("the working folder"));

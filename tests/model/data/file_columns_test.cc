@@ -45,14 +45,14 @@ TEST_F(HeaderLineTest, NamesAreSplitLikeExamplesAndExamplesBeginAfterThem) {
   const std::string file = Write("names",
                                  "\xEF\xBB\xBF"
                                  "a, \"b,c\" ,d\n1,2,3\n");
-  const auto header = ReadHeaderLine(Delimited(), file);
+  const auto header = ReadHeaderLine(Delimited(), file, Env::Real());
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_THAT(header->names, ElementsAre("a", "b,c", "d"));
   EXPECT_EQ(header->end, 15u);
 }
 
 TEST_F(HeaderLineTest, FileWithoutLinesNamesNoColumns) {
-  const auto header = ReadHeaderLine(Delimited(), Write("empty", ""));
+  const auto header = ReadHeaderLine(Delimited(), Write("empty", ""), Env::Real());
   ASSERT_TRUE(header.ok()) << header.status();
   EXPECT_THAT(header->names, IsEmpty());
 }

@@ -104,7 +104,7 @@ struct JsonSource {
 JsonSource SourceOfJson(const std::string& text = kJob) {
   JsonSource source{JobForTest(text), nullptr, nullptr};
   source.schema = SchemaForTest(source.job);
-  auto data = DataSource::Create(source.job.data(), source.schema);
+  auto data = DataSource::Create(source.job.data(), source.schema, Env::Real());
   EXPECT_TRUE(data.ok()) << data.status();
   if (data.ok()) source.data = std::move(*data);
   return source;
@@ -140,7 +140,8 @@ TEST(JsonLinesTest, ExamplesAreThoseOfTheSameValuesInCsv) {
 TEST(JsonLinesTest, OtherFormatsNameJsonLinesForJson) {
   const TempFolder folder;
   const std::string path = folder.Write("a", "{\"y\":1}\n{\"y\":0}\n");
-  EXPECT_THAT(std::string(TextReader::Open(path).status().message()), HasSubstr("JSON_LINES"));
+  EXPECT_THAT(std::string(TextReader::Open(path, Env::Real()).status().message()),
+              HasSubstr("JSON_LINES"));
   EXPECT_TRUE(TextReader::Open(path, Env::Real(), /*json=*/true).ok());
 }
 

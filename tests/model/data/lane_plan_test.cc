@@ -237,5 +237,27 @@ TEST(LanePlanTest, GlobalStepsCountTheShortBatchUnlessItIsDropped) {
   EXPECT_EQ(GlobalSteps(7, 8, true), 0u);
 }
 
+// The pieces of a unit of rows stay together, in their order; the units are permuted.
+TEST(LanePlanTest, PiecesOfAUnitOfRowsComeOneAfterTheOther) {
+  std::vector<CountedPiece> pieces;
+  for (uint32_t p = 0; p < 30; ++p) pieces.push_back({0, p * 10, p * 10 + 10, 10, p % 3 != 0});
+  LaneOptions options;
+  options.seed = 5;
+  options.window = 1000;
+  options.global_batch = 10;
+  const LanePlan plan = PlanLanes(pieces, options, 0, 1);
+  ASSERT_EQ(plan.lanes.size(), 1u);
+  const std::vector<LanePart>& parts = plan.lanes[0].parts;
+  ASSERT_EQ(parts.size(), 30u);
+  bool permuted = false;
+  for (size_t i = 0; i < 30; i += 3) {
+    EXPECT_EQ(parts[i].piece % 3, 0u);
+    EXPECT_EQ(parts[i + 1].piece, parts[i].piece + 1);
+    EXPECT_EQ(parts[i + 2].piece, parts[i].piece + 2);
+    permuted |= parts[i].piece != i;
+  }
+  EXPECT_TRUE(permuted);
+}
+
 }  // namespace
 }  // namespace sluice

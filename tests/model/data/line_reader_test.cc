@@ -12,7 +12,9 @@ using ::testing::ElementsAre;
 
 using LineReaderLines = std::vector<std::pair<uint64_t, std::string>>;
 
-LineReader ReaderOf(const std::string& path) { return LineReader(*TextReader::Open(path)); }
+LineReader ReaderOf(const std::string& path) {
+  return LineReader(*TextReader::Open(path, Env::Real()));
+}
 
 LineReaderLines Rest(LineReader* reader) {
   LineReaderLines lines;
@@ -158,7 +160,7 @@ RecordRule CsvRule() {
 }
 
 LineReader RecordReaderOf(const std::string& path, const RecordRule& rule = CsvRule()) {
-  return LineReader(*TextReader::Open(path), rule);
+  return LineReader(*TextReader::Open(path, Env::Real()), rule);
 }
 
 std::vector<std::string> RecordsOf(const std::string& text, const RecordRule& rule = CsvRule()) {

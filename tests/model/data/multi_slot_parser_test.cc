@@ -33,7 +33,7 @@ Parsed Read(const std::string& text, const std::string& missing = "") {
   JobConfig job = JobForTest(absl::StrCat(kSlots, kFeatures));
   if (!missing.empty()) job.mutable_data()->mutable_csv()->add_missing(missing);
   const auto schema = SchemaForTest(job);
-  const auto data = DataSource::Create(job.data(), schema);
+  const auto data = DataSource::Create(job.data(), schema, Env::Real());
   EXPECT_TRUE(data.ok()) << data.status();
   Parsed parsed;
   parsed.batch = EmptyBatch(*schema);
@@ -106,8 +106,10 @@ TEST(MultiSlotParserTest, ConfigurationsThatDoNotMatchAreRefused) {
       HasSubstr("dim: 1"));
   const JobConfig job =
       JobForTest(absl::StrCat(kSlots, "features { name: 'absent' categorical {} }"));
-  EXPECT_THAT(std::string(DataSource::Create(job.data(), SchemaForTest(job)).status().message()),
-              AllOf(HasSubstr("data.slots"), HasSubstr("\"absent\"")));
+  EXPECT_THAT(
+      std::string(
+          DataSource::Create(job.data(), SchemaForTest(job), Env::Real()).status().message()),
+      AllOf(HasSubstr("data.slots"), HasSubstr("\"absent\"")));
 }
 
 TEST(MultiSlotParserTest, TheLargestUint64IsAValue) {

@@ -150,7 +150,7 @@ TEST_F(ReadExamplesTest, AMappedFileThatIsChangedIsNeverReadOutOfBounds) {
   const Read whole = ReadAll();
   const std::string file = OnlyFile();
   const auto schema = SchemaForTest(job_);
-  const auto data = DataSource::Create(job_.data(), schema);
+  const auto data = DataSource::Create(job_.data(), schema, Env::Real());
   const auto cache = Cache();
   Batch scratch, batch = EmptyBatch(*schema);
   BadLines bad;

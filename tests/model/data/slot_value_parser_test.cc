@@ -29,7 +29,7 @@ SlotsRead ReadSlots(const std::string& text) {
   const TempFolder folder;
   const JobConfig job = JobForTest(kSlotValueJob);
   const auto schema = SchemaForTest(job);
-  const auto data = DataSource::Create(job.data(), schema);
+  const auto data = DataSource::Create(job.data(), schema, Env::Real());
   EXPECT_TRUE(data.ok()) << data.status();
   SlotsRead read{EmptyBatch(*schema), {}};
   EXPECT_TRUE((*data)

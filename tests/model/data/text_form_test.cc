@@ -30,7 +30,7 @@ std::string Widened(const std::string& text, bool big_endian) {
 TEST(TextFormTest, OtherFormsAreNamedWithARemedy) {
   using std::string;
   EXPECT_THAT(FormError(string("PAR1\x15\x04\x15", 7)),
-              AllOf(HasSubstr("data file F is a Parquet file"), HasSubstr("to_csv")));
+              AllOf(HasSubstr("data file F is a Parquet file"), HasSubstr("data.format: PARQUET")));
   EXPECT_THAT(FormError(string("\xFD"
                                "7zXZ\0\0",
                                7)),

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 absl::StatusOr<std::string> ReadAll(const std::string& path, size_t at_once = 7) {
-  auto reader = TextReader::Open(path);
+  auto reader = TextReader::Open(path, Env::Real());
   if (!reader.ok()) return reader.status();
   std::string text, piece(at_once, '\0');
   while (true) {
@@ -146,7 +146,7 @@ TEST(TextReaderTest, SkipToGoesForwardToTheOffsetOrTheEnd) {
   for (const std::string& path :
        {folder.Write("plain", "0123456789"), folder.Write("zipped", Gzip("0123456789")),
         folder.Write("zstd", Zstd("0123456789"))}) {
-    auto reader = *TextReader::Open(path);
+    auto reader = *TextReader::Open(path, Env::Real());
     EXPECT_EQ(reader->compressed(), path != folder.Path("plain"));
     ASSERT_TRUE(reader->SkipTo(4).ok());
     char c;
@@ -162,20 +162,21 @@ TEST(TextReaderTest, OnlyRegularFilesAreOpened) {
   const TempFolder folder;
   EXPECT_THAT(ErrorOf(folder.Path("absent")),
               AllOf(HasSubstr(folder.Path("absent")), HasSubstr("No such file")));
-  EXPECT_EQ(TextReader::Open(folder.Path("absent")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(TextReader::Open(folder.Path("absent"), Env::Real()).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_THAT(ErrorOf(folder.path()), HasSubstr(folder.path() + "/*"));
   ASSERT_EQ(mkfifo(folder.Path("pipe").c_str(), 0600), 0);
   EXPECT_THAT(ErrorOf(folder.Path("pipe")), HasSubstr(folder.Path("pipe")));
-  EXPECT_EQ(TextReader::Open(folder.Path("pipe")).status().code(),
+  EXPECT_EQ(TextReader::Open(folder.Path("pipe"), Env::Real()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(TextReaderTest, IdentityChangesWithTheContents) {
   const TempFolder folder;
-  const FileIdentity before = *IdentifyFile(folder.Write("a", "1"));
-  EXPECT_TRUE(before == *IdentifyFile(folder.Path("a")));
-  EXPECT_FALSE(before == *IdentifyFile(folder.Write("a", "22")));
-  EXPECT_FALSE(IdentifyFile(folder.Path("b")).ok());
+  const FileIdentity before = *IdentifyFile(folder.Write("a", "1"), Env::Real());
+  EXPECT_TRUE(before == *IdentifyFile(folder.Path("a"), Env::Real()));
+  EXPECT_FALSE(before == *IdentifyFile(folder.Write("a", "22"), Env::Real()));
+  EXPECT_FALSE(IdentifyFile(folder.Path("b"), Env::Real()).ok());
 }
 
 }  // namespace

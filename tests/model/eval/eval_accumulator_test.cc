@@ -258,6 +258,57 @@ TEST(EvalAccumulatorTest, StandardErrorIsThatOfHanleyAndMcNeil) {
   EXPECT_EQ(Accumulate({{1, 1, 1}, {-1, 0, 1}}).Metrics().auc_standard_error(), 0);
 }
 
+TEST(EvalAccumulatorTest, CalibrationGroupsByProbability) {
+  EvalAccumulator eval;
+  EXPECT_TRUE(eval.Calibration().empty());
+  // Probabilities 1/1001 ... 1000/1001; the label is 1 in the upper half, with weight 2.
+  double weight = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    const double p = i / 1001.0;
+    const bool positive = i > 500;
+    eval.Add(static_cast<float>(std::log(p / (1 - p))), positive, positive ? 2 : 1);
+    weight += positive ? 2 : 1;
+  }
+  const std::vector<CalibrationBin> bins = eval.Calibration();
+  ASSERT_EQ(bins.size(), EvalAccumulator::kCalibrationBins);
+  double sum = 0, before = 0;
+  for (const CalibrationBin& bin : bins) {
+    sum += bin.weight();
+    EXPECT_GT(bin.probability(), before);
+    before = bin.probability();
+    EXPECT_NEAR(bin.weight(), weight / 20, 2);
+  }
+  EXPECT_EQ(sum, weight);
+  EXPECT_EQ(bins.front().positive_rate(), 0);
+  EXPECT_EQ(bins.back().positive_rate(), 1);
+  EXPECT_NEAR(bins.back().probability(), 0.981, 0.002);
+  // The group with examples of both labels holds their shares.
+  EXPECT_GT(bins[6].positive_rate(), 0);
+  EXPECT_LT(bins[6].positive_rate(), 1);
+}
+
+TEST(EvalAccumulatorTest, CalibrationOfOneProbabilityIsOneGroup) {
+  EvalAccumulator eval;
+  for (int i = 0; i < 100; ++i) eval.Add(0, i < 30, 1);
+  const std::vector<CalibrationBin> bins = eval.Calibration();
+  ASSERT_EQ(bins.size(), 1u);
+  EXPECT_NEAR(bins[0].probability(), 0.5, 1e-6);
+  EXPECT_DOUBLE_EQ(bins[0].positive_rate(), 0.3);
+  eval.Add(NAN, 1, 1);
+  EXPECT_TRUE(eval.Calibration().empty());
+}
+
+TEST(EvalAccumulatorTest, CalibrationAfterAHeavyProbabilityHasNoTinyGroups) {
+  EvalAccumulator eval;
+  // Half of the weight has one probability, the lowest; the rest is spread over 1,000 of them.
+  for (int i = 0; i < 1000; ++i) eval.Add(-8, 0, 1);
+  for (int i = 0; i < 1000; ++i) eval.Add(static_cast<float>(-4 + i * 0.008), i % 2, 1);
+  const std::vector<CalibrationBin> bins = eval.Calibration();
+  ASSERT_EQ(bins.size(), 11u);
+  EXPECT_EQ(bins[0].weight(), 1000);
+  for (size_t i = 1; i < bins.size(); ++i) EXPECT_NEAR(bins[i].weight(), 100, 2) << i;
+}
+
 TEST(EvalAccumulatorTest, ExtremeLogitsStayFinite) {
   const float inf = std::numeric_limits<float>::infinity();
   const EvalMetrics m =

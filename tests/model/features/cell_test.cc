@@ -88,5 +88,20 @@ TEST(ParseCommaNumberTest, TakesTheCommaAsTheDecimalMark) {
     EXPECT_FALSE(ParseCommaNumber(cell, &value)) << cell;
 }
 
+TEST(QuotedCellTest, TextsOfPeopleStayReadableAndOtherBytesAreEscaped) {
+  EXPECT_EQ(QuotedCell("S\u00e3o Paulo"), "\"S\u00e3o Paulo\"");
+  EXPECT_EQ(QuotedCell("say \"no\""), R"("say \"no\"")");
+  EXPECT_EQ(QuotedCell("a\tb"), R"("a\tb")");
+  EXPECT_EQ(QuotedCell("Orl\xe9"
+                       "ans"),
+            R"("Orl\xe9\x61ns")");  // ISO 8859-1
+  EXPECT_EQ(QuotedCell("\u202eabc"), R"("\xe2\x80\xae\x61\x62\x63")");
+  // 14 characters of 3 bytes, of which 13 fit.
+  std::string shown, cell;
+  for (int i = 0; i < 14; ++i) cell += "\u6771";
+  for (int i = 0; i < 13; ++i) shown += "\u6771";
+  EXPECT_EQ(QuotedCell(cell), "\"" + shown + "...\"");
+}
+
 }  // namespace
 }  // namespace sluice

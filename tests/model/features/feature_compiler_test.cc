@@ -176,6 +176,47 @@ TEST(FeatureCompilerTest, BadNumbersAreRefused) {
   EXPECT_THAT(numeric("date_part: 99"), HasSubstr("date_part"));
 }
 
+TEST(FeatureCompilerTest, AVectorIsANumberForEachPlace) {
+  const auto schema = SchemaForTest(FeaturesForTest(R"(
+      features { name: "a" numeric {} }
+      features { name: "v" in_deep: false numeric { dim: 2 } }
+      features { name: "b" numeric {} })"));
+  EXPECT_THAT(NumericNames(*schema), ElementsAre("a", "v[0]", "v[1]", "b"));
+  EXPECT_TRUE(schema->numerics()[2].in_wide);
+  EXPECT_FALSE(schema->numerics()[2].in_deep);
+  EXPECT_EQ(schema->numerics()[2].dim, 2u);
+}
+
+TEST(FeatureCompilerTest, BadVectorsAreRefused) {
+  const auto vector = [](const std::string& fields) {
+    return FeatureErrorOf("features { name: 'v' numeric { " + fields + " } }");
+  };
+  EXPECT_THAT(vector("dim: 0"), HasSubstr("1 to 65536"));
+  EXPECT_THAT(vector("dim: 65537"), HasSubstr("1 to 65536"));
+  EXPECT_THAT(vector("dim: 2 boundaries: 1"), HasSubstr("boundaries"));
+  EXPECT_THAT(vector("dim: 2 date_part: YEAR"), HasSubstr("date_part"));
+  EXPECT_THAT(vector("multi_value_delimiter: '|'"), HasSubstr("set dim"));
+  EXPECT_THAT(vector("dim: 2 multi_value_delimiter: '||'"), HasSubstr("one character"));
+  EXPECT_THAT(vector("dim: 2 multi_value_delimiter: '-'"), HasSubstr("character of numbers"));
+  EXPECT_THAT(FeatureErrorOf("features { name: 'v' numeric { dim: 2 } } "
+                             "features { name: 'v[1]' numeric {} }"),
+              HasSubstr("rename"));
+  std::string many;
+  for (int i = 0; i < 17; ++i)
+    many += "features { name: 'v" + std::to_string(i) + "' numeric { dim: 65536 } } ";
+  EXPECT_THAT(FeatureErrorOf(many), HasSubstr("1048576"));
+  JobConfig slots = FeaturesForTest("features { name: 'v' numeric { dim: 2 } }");
+  slots.mutable_data()->set_format(DataConfig::MULTI_SLOT);
+  Slot* const slot = slots.mutable_data()->add_slots();
+  slot->set_name("v");
+  slot->set_dim(2);
+  EXPECT_THAT(CreateError(slots), AllOf(HasSubstr("v.0"), HasSubstr("remove the dim of the slot")));
+  JobConfig libffm = FeaturesForTest("features { name: '7' numeric { dim: 2 } }");
+  libffm.mutable_data()->set_format(DataConfig::LIBFFM);
+  libffm.mutable_data()->clear_label();
+  EXPECT_THAT(CreateError(libffm), HasSubstr("LIBFFM"));
+}
+
 TEST(FeatureCompilerTest, BadCategoriesAreRefused) {
   auto categorical = [](const std::string& text) {
     return FeatureErrorOf("features { name: 'c' categorical {" + text + "} }");

@@ -149,6 +149,89 @@ TEST(FeatureSchemaTest, MissingNumberIsItsDefaultBeforeNormalization) {
   EXPECT_EQ(Number("default_value: 5 z_score { mean: 1 stddev: 2 }", "(missing)"), 2);
 }
 
+// The numbers of a vector in the column "v", or why the line is malformed.
+absl::StatusOr<std::vector<float>> VectorOf(const std::string& numeric, const std::string& cell) {
+  const auto schema =
+      SchemaForTest(FeaturesForTest("features { name: 'a' numeric {} } features { name: 'v' "
+                                    "numeric {" +
+                                    numeric + "} } features { name: 'b' numeric {} }"));
+  Batch batch = EmptyBatch(*schema);
+  std::map<std::string, std::string> cells = {{"y", "1"}, {"a", "7"}, {"b", "8"}};
+  if (cell != "(missing)") cells["v"] = cell;
+  const absl::Status status = AppendForTest(*schema, cells, &batch);
+  if (!status.ok()) {
+    EXPECT_TRUE(batch.numeric.empty());
+    return status;
+  }
+  // Between its neighbours.
+  EXPECT_EQ(batch.numeric.front(), 7);
+  EXPECT_EQ(batch.numeric.back(), 8);
+  return std::vector<float>(batch.numeric.begin() + 1, batch.numeric.end() - 1);
+}
+
+TEST(FeatureSchemaTest, ACellMayHoldAVector) {
+  const char bars[] = "dim: 3 multi_value_delimiter: '|' z_score { mean: 1 stddev: 2 }";
+  EXPECT_THAT(*VectorOf(bars, "1|3|-1"), ElementsAre(0, 1, -1));
+  EXPECT_THAT(*VectorOf(bars, " 1 | 3e0|+5"), ElementsAre(0, 1, 2));
+  // A missing value among others, and a missing cell.
+  EXPECT_THAT(*VectorOf(bars, "1||5"), ElementsAre(0, -0.5, 2));
+  EXPECT_THAT(*VectorOf(bars, "(missing)"), ElementsAre(-0.5, -0.5, -0.5));
+  EXPECT_THAT(*VectorOf("dim: 2 default_value: 3 multi_value_delimiter: '|' log: true", "|0"),
+              ElementsAre(::testing::FloatEq(std::log1p(3.0F)), 0));
+  EXPECT_THAT(*VectorOf("dim: 2 min_max { max: 4 } multi_value_delimiter: ' '", " 1   2 "),
+              ElementsAre(0.25, 0.5));
+  // Printed lists need no delimiter.
+  EXPECT_THAT(*VectorOf("dim: 2", "[0.5, 1]"), ElementsAre(0.5, 1));
+  EXPECT_THAT(*VectorOf("dim: 2", "[ 0.5  1. ]"), ElementsAre(0.5, 1));
+  EXPECT_THAT(*VectorOf("dim: 2 multi_value_delimiter: '|'", "[0.5, 1]"), ElementsAre(0.5, 1));
+  EXPECT_THAT(*VectorOf("dim: 1", "4"), ElementsAre(4));
+}
+
+TEST(FeatureSchemaTest, AVectorOfAnotherLengthMakesItsLineMalformed) {
+  const auto error = [](const std::string& numeric, const std::string& cell) {
+    const auto vector = VectorOf(numeric, cell);
+    EXPECT_EQ(vector.status().code(), absl::StatusCode::kInvalidArgument) << cell;
+    return std::string(vector.status().message());
+  };
+  const char bars[] = "dim: 3 multi_value_delimiter: '|'";
+  EXPECT_THAT(error(bars, "1|2"), AllOf(HasSubstr("\"v\""), HasSubstr("\"1|2\""),
+                                        HasSubstr("2 values"), HasSubstr("dim is 3")));
+  EXPECT_THAT(error(bars, "1|2|3|4"), HasSubstr("4 values"));
+  EXPECT_THAT(error(bars, "1|2|3|"), HasSubstr("4 values"));
+  EXPECT_THAT(error(bars, "[]"), HasSubstr("0 values"));
+  EXPECT_THAT(error("dim: 2", "4"), HasSubstr("multi_value_delimiter"));
+  EXPECT_THAT(error(bars, "1|x|3"), AllOf(HasSubstr("\"x\""), HasSubstr("not a finite number")));
+  EXPECT_THAT(error(bars, "1|1e300|3"), HasSubstr("too large"));
+  EXPECT_THAT(error(bars, "1|nan|3"), HasSubstr("not a finite number"));
+}
+
+TEST(FeatureSchemaTest, TypedCellsAreVectors) {
+  const JobConfig job = JobForTest(
+      "data { format: JSON_LINES label { column: 'y' } csv { missing: '?' } } "
+      "features { name: 'v' numeric { dim: 2 default_value: 9 } }");
+  const auto schema = SchemaForTest(job);
+  const auto append = [&](const Cell& cell, Batch* batch) {
+    const Cell cells[] = {Cell::Integer(1), Cell(), cell};
+    bool scratch[3];
+    ExampleCells example;
+    example.typed = cells;
+    example.scratch = scratch;
+    return schema->AppendExample(example, true, batch);
+  };
+  Batch batch = EmptyBatch(*schema);
+  const double weights[] = {1, 1};
+  for (const auto& [a, b] :
+       {std::pair(Cell::Double(0.5), Cell::Integer(-3)), std::pair(Cell(), Cell::Double(NAN)),
+        std::pair(Cell::Text("?"), Cell::Text("2.5")), std::pair(Cell::Bool(true), Cell())}) {
+    const Cell values[] = {a, b};
+    EXPECT_TRUE(append(Cell::List(values, 2), &batch).ok());
+    EXPECT_FALSE(append(Cell::List(values, 1), &batch).ok());
+    EXPECT_FALSE(append(Cell::List(values, 2, weights), &batch).ok());
+  }
+  EXPECT_TRUE(append(Cell(), &batch).ok());
+  EXPECT_THAT(batch.numeric, ElementsAre(0.5, -3, 9, 9, 9, 2.5, 1, 9, 9, 9));
+}
+
 TEST(FeatureSchemaTest, BucketsIncludeTheirLowerBoundary) {
   const auto schema = SchemaForTest(
       FeaturesForTest("features { name: 'c' numeric { boundaries: -1 boundaries: 2 } }"));

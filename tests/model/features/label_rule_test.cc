@@ -88,6 +88,24 @@ TEST(LabelRuleTest, ThresholdIsIncluded) {
   EXPECT_EQ(Label("label { positive_at_least: 0 }", "-1"), 0);
 }
 
+TEST(LabelRuleTest, AnyNumberIsALabelWhereTheJobHasNoRule) {
+  DataConfig data;
+  const auto label = [&](std::string_view cell) {
+    float label = -1;
+    int value = -1;
+    const auto rule = LabelRule::Create(data, /*any_number=*/true);
+    EXPECT_TRUE(rule.ok()) << rule.status();
+    return rule.ok() && rule->Apply(cell, &label, &value).ok() ? label : -1000;
+  };
+  EXPECT_EQ(label("1"), 1);
+  EXPECT_EQ(label("-2.5"), -2.5F);
+  EXPECT_EQ(label("a"), -1000);
+  EXPECT_EQ(label("1e300"), -1000);  // too large for a float
+  data.mutable_label()->add_positive("a");
+  EXPECT_EQ(label("a"), 1);
+  EXPECT_EQ(label("2.5"), 0);
+}
+
 TEST(LabelRuleTest, MessageNamesColumnAndValue) {
   const auto rule = Rule("label { column: 'income' positive: 'a' negative: 'b' }");
   float label;

@@ -64,11 +64,11 @@ Proposed Propose(const std::string& header, const std::function<std::string(int)
 }
 
 TEST(JobProposalTest, EachKindOfColumnGetsItsFeature) {
-  const Proposed p = Propose("label,amount,temp,age,city,when,tags,user_id", [](int i) {
+  const Proposed p = Propose("label,amount,temp,age,city,when,tags,user_id,viewer.id", [](int i) {
     return absl::StrCat(i % 2, ",", i % 3 == 0 ? (i * 7919LL) % 100000 : 0, ".5,", i * 0.01 - 5,
                         ",", 18 + i % 60, ",", i % 11 == 0 ? "" : absl::StrCat("city", i % 40),
                         ",2020-0", 1 + i % 9, "-1", i % 9, " 0", i % 10, ":30,t", i % 5, "|u",
-                        i % 7, ",", 1000000 + i % 700);
+                        i % 7, ",", 1000000 + i % 700, ",", 1000000 + i % 800);
   });
   ASSERT_NE(p.Find("amount"), nullptr);
   EXPECT_TRUE(p.Find("amount")->numeric().log());
@@ -84,7 +84,23 @@ TEST(JobProposalTest, EachKindOfColumnGetsItsFeature) {
   EXPECT_EQ(p.Find("tags")->categorical().multi_value_delimiter(), "|");
   EXPECT_TRUE(p.Find("user_id")->has_categorical());
   EXPECT_EQ(p.Find("user_id_number"), nullptr);
+  EXPECT_TRUE(p.Find("viewer.id")->has_categorical());
   EXPECT_EQ(p.proposal.job.data().max_bad_lines(), 0u);
+}
+
+TEST(JobProposalTest, CellsOfTheSameNumberOfFractionsAreVectors) {
+  const Proposed p = Propose("label,bars,printed,uneven", [](int i) {
+    return absl::StrCat(i % 2, ",", i * 0.25, "|", i % 7, "|0.5,\"[", i * 0.5, ", -1.5]\",",
+                        i * 0.25, i % 2 == 0 ? "|2" : "");
+  });
+  ASSERT_NE(p.Find("bars"), nullptr);
+  EXPECT_EQ(p.Find("bars")->numeric().dim(), 3u);
+  EXPECT_EQ(p.Find("bars")->numeric().multi_value_delimiter(), "|");
+  EXPECT_TRUE(p.Find("bars")->numeric().has_z_score());
+  ASSERT_NE(p.Find("printed"), nullptr);
+  EXPECT_EQ(p.Find("printed")->numeric().dim(), 2u);
+  const Feature* const uneven = p.Find("uneven");
+  EXPECT_TRUE(uneven == nullptr || !uneven->numeric().has_dim());
 }
 
 TEST(JobProposalTest, ColumnsWithoutUseAreLeftOutAndNamed) {

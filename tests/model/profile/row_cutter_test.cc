@@ -59,5 +59,41 @@ TEST(RowCutterTest, SlotsKeepTheirValues) {
   EXPECT_FALSE(Cut(cutter.get(), &more).ok());
 }
 
+TEST(RowCutterTest, ListsAreJoinedAndKnown) {
+  const auto json =
+      CutterOf("{\"y\": 1, \"x\": 0.5, \"t\": [\"a\"]}\n{\"y\": 0, \"u\": {\"id\": 7}}\n");
+  std::string line = R"({"t": ["a", null, 3], "y": true, "u": {"id": 9007199254740993}})";
+  std::string broken = R"({"y": 1)";
+  ASSERT_TRUE(Cut(json.get(), &line).ok());
+  EXPECT_THAT(json->columns(), ElementsAre("y", "x", "t", "u.id"));
+  EXPECT_THAT(json->cells(), ElementsAre("1", "",
+                                         "a\x1f"
+                                         "3",
+                                         "9007199254740993"));
+  EXPECT_TRUE(json->HasLists(2));
+  EXPECT_FALSE(json->HasLists(1));
+  EXPECT_FALSE(Cut(json.get(), &broken).ok());
+
+  const auto ffm = CutterOf("1 0:3:1 1:7:0.5\n0 0:4:1 2:9:1\n");
+  line = "0 2:5:0.5 0:1:1 2:6:1", broken = "1 2:5";
+  ASSERT_TRUE(Cut(ffm.get(), &line).ok());
+  EXPECT_THAT(ffm->columns(), ElementsAre("label", "2", "0"));
+  EXPECT_THAT(ffm->cells(), ElementsAre("0",
+                                        "5\x1f"
+                                        "6",
+                                        "1"));
+  EXPECT_TRUE(ffm->HasLists(2));
+  EXPECT_FALSE(ffm->HasLists(0));
+  EXPECT_FALSE(Cut(ffm.get(), &broken).ok());
+}
+
+TEST(RowCutterTest, SlotsMayComeInAnyOrder) {
+  const auto cutter = CutterOf("click:1 user:7 user:9\nclick:0 user:8 price:0.5\n");
+  std::string line = "user:3 click:1 other:4 user:5", wrong = "click:1 user";
+  ASSERT_TRUE(Cut(cutter.get(), &line).ok());
+  EXPECT_THAT(cutter->cells(), ElementsAre("1", "3 5", ""));
+  EXPECT_FALSE(Cut(cutter.get(), &wrong).ok());
+}
+
 }  // namespace
 }  // namespace sluice

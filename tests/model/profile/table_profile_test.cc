@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::string Rows(int from, int to) {
   std::string text = "id,x,label\n";
@@ -79,6 +80,39 @@ TEST(TableProfileTest, WhatIsNoTableIsRefused) {
                                                    10))}),
               HasSubstr("UTF-16"));
   EXPECT_FALSE(ProfileTable({sound + ".absent"}, ProfileLimits(), Env::Real()).ok());
+}
+
+TableProfile FoundFiles(const std::vector<std::pair<std::string, uint64_t>>& files) {
+  TableProfile table;
+  for (const auto& [path, lines] : files) {
+    table.files.push_back({path});
+    table.files.back().lines = lines;
+  }
+  return table;
+}
+
+TEST(TableProfileTest, FoldersOfAPatternAreColumnsWithTheirType) {
+  const TableProfile table = FoundFiles({{"s3://b/v=1/day=2026-11-01/hour=7/country=de/a.csv", 30},
+                                         {"s3://b/v=1/day=2026-11-02/hour=12/a.csv", 10},
+                                         {"s3://b/v=1/day=2026-11-03/hour=12/empty.csv", 0}});
+  const auto columns = FolderColumns({"s3://b/v=1/day=*/*/*.csv"}, table);
+  std::vector<std::string> shown;
+  for (const ColumnProfile& column : columns)
+    shown.push_back(column.name() + " " + KindName(column.kind()));
+  // `v` lies before the wildcard.
+  EXPECT_THAT(shown, ElementsAre("day date", "hour integer", "country text"));
+  EXPECT_EQ(columns[0].distinct().Count(), 2u);
+  EXPECT_EQ(columns[1].numbers().Quantiles({0.5})[0], 7);  // of the rows, not of the files
+  EXPECT_EQ(columns[2].cells(), 40u);
+  EXPECT_EQ(columns[2].missing(), 10u);
+}
+
+TEST(TableProfileTest, OwnColumnsAndFilesThatAreNamedHaveNoFolderColumns) {
+  TableProfile table = FoundFiles({{"/d/day=1/a.csv", 3}});
+  EXPECT_THAT(FolderColumns({"/d/day=1/a.csv"}, table), IsEmpty());
+  EXPECT_EQ(FolderColumns({"/d/*/a.csv"}, table).size(), 1u);
+  table.columns.emplace_back("day");
+  EXPECT_THAT(FolderColumns({"/d/*/a.csv"}, table), IsEmpty());
 }
 
 }  // namespace

@@ -97,6 +97,30 @@ TEST(TextShapeTest, OtherFormatsAreRecognized) {
   EXPECT_EQ(multi.data.slots(2).type(), Slot::FLOAT);
 }
 
+TEST(TextShapeTest, LinesThatNameTheirColumnsAreRecognized) {
+  EXPECT_EQ(ShapeOf("1 0:3:1 1:7:0.5\n0 0:4:1 2:9:1\n").data.format(), DataConfig::LIBFFM);
+  const TextShape slots = ShapeOf("click:1 user:7 user:9\nclick:0 6:8 price:0.5\n");
+  ASSERT_EQ(slots.data.format(), DataConfig::SLOT_VALUE);
+  EXPECT_THAT(slots.columns, ElementsAre("click", "user", "6", "price"));
+  EXPECT_EQ(slots.data.slots(0).dim(), 1u);
+  EXPECT_EQ(slots.data.slots(1).dim(), 0u);
+  EXPECT_EQ(slots.data.slots(3).type(), Slot::FLOAT);
+  const TextShape json =
+      ShapeOf("{\"y\": 1, \"user\": {\"id\": 5}}\n{\"y\": 0, \"tags\": [\"a\"]}\n");
+  EXPECT_EQ(json.data.format(), DataConfig::JSON_LINES);
+  EXPECT_THAT(json.columns, ElementsAre("y", "user.id", "tags"));
+}
+
+TEST(TextShapeTest, ManyIndicesOfOneAreValuesAndNoColumns) {
+  std::string one_hot, numbers;
+  for (int i = 0; i < 200; ++i) {
+    absl::StrAppend(&one_hot, i % 2, " ", i + 1, ":1 ", i + 1000, ":1\n");
+    absl::StrAppend(&numbers, i % 2, " ", i + 1, ":0.5 ", i + 1000, ":2\n");
+  }
+  EXPECT_THAT(ShapeOf(one_hot).columns, ElementsAre("label", "indices"));
+  EXPECT_THAT(ShapeOf(numbers).columns, ElementsAre("label"));
+}
+
 TEST(TextShapeTest, ANameMayAlsoBeAValue) {
   std::string text = "label,x,c\n", plain = "NA,abc,c\n";
   for (int i = 0; i < 60; ++i) {
@@ -111,9 +135,7 @@ TEST(TextShapeTest, WhatIsNoTableIsRefused) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("is empty"));
   EXPECT_THAT(ErrorOf("\n\n"), HasSubstr("no lines"));
   EXPECT_THAT(ErrorOf("a\nb\nc\n"), HasSubstr("one column"));
-  EXPECT_THAT(ErrorOf("1 0:3:1 1:7:0.5\n0 0:4:1 2:9:1\n"), HasSubstr("data.format: LIBFFM"));
-  EXPECT_THAT(ErrorOf("click:1 user:7 user:9\nclick:0 user:8 price:0.5\n"),
-              HasSubstr("data.format: SLOT_VALUE"));
+  EXPECT_THAT(ErrorOf("{\n \"y\": 1,\n \"x\": 2\n}\n"), HasSubstr("jq"));
   EXPECT_THAT(ErrorOf(std::string("a,b\n1,\0\n", 8)), HasSubstr("no text"));
 }
 

@@ -94,7 +94,9 @@ TEST(ProgramSpecTest, ShapeSaysWhereCollectionsAre) {
   const auto spec = Create();
   ASSERT_NE(spec, nullptr);
   const ProgramShape& shape = static_cast<const ProgramSpec&>(*spec).shape();
-  EXPECT_THAT(shape.numbers, ElementsAre("age"));
+  ASSERT_EQ(shape.numbers.size(), 1u);
+  EXPECT_EQ(shape.numbers[0].feature, "age");
+  EXPECT_EQ(shape.num_numeric(), 1u);
   ASSERT_EQ(shape.slots.size(), 4u);
   EXPECT_EQ(shape.slots[1].feature, "item");
   EXPECT_TRUE(shape.slots[2].mean);
@@ -237,12 +239,17 @@ TEST(ProgramSpecTest, AJobWithoutFilesTakesItsDataFromTheProgram) {
   ASSERT_TRUE(effective.ok()) << effective.status();
   EXPECT_TRUE(HasEvaluationData(*effective));
   EXPECT_EQ(effective->eval().every_epochs(), 1u);
-  // What describes files, or needs text.
+  // A table has columns, a label among them, and texts that are missing values.
   job.mutable_data()->mutable_label()->set_column("y");
-  EXPECT_THAT(Refusal(job), HasSubstr("data.label"));
-  job.clear_data();
+  job.mutable_data()->mutable_csv()->add_missing("-");
   job.mutable_features(1)->mutable_categorical()->add_vocabulary("a");
-  EXPECT_THAT(Refusal(job), AllOf(HasSubstr("'user'"), HasSubstr("vocabulary")));
+  EXPECT_TRUE(Effective(job).ok()) << Effective(job).status();
+  // Nobody reads lines.
+  job.mutable_data()->mutable_csv()->set_header(true);
+  EXPECT_THAT(Refusal(job), HasSubstr("data.csv"));
+  job.clear_data();
+  job.mutable_data()->set_drop_last(true);
+  EXPECT_THAT(Refusal(job), HasSubstr("data.drop_last"));
 }
 
 TEST(ProgramSpecTest, ShippedProgramsHaveNoNetworkForIt) {

@@ -155,6 +155,23 @@ TEST(WideDeepSpecTest, InputsAreOrderedAsTheDenseWeightsAre) {
                   Pair("wide", ElementsAre("the number of \"age\""))));
 }
 
+TEST(WideDeepSpecTest, RowsOfTheFirstLayerBelongToItsInputs) {
+  const auto model = Create(kModel);
+  const auto tables = *model->input_tables();
+  std::vector<std::string> rows;
+  for (const auto& [table, inputs] : tables) {
+    uint64_t sum = 0;
+    for (const auto& input : inputs.inputs) {
+      rows.push_back(absl::StrCat(table, " ", input.feature, " ", input.rows));
+      sum += input.rows;
+    }
+    EXPECT_EQ(sum, Table(*model, table).shape(0));
+  }
+  EXPECT_THAT(rows,
+              ElementsAre("deep/0/weight job 8", "deep/0/weight tags 8", "deep/0/weight age 1",
+                          "deep/0/weight hours 1", "wide/weight age 1"));
+}
+
 TEST(WideDeepSpecTest, UnusedFeaturesHaveNoSlotButStillServeCrosses) {
   const std::string more = R"(
     features { name: "town" categorical { column: "job" } in_deep: false }
@@ -278,6 +295,14 @@ TEST(WideDeepSpecTest, RowsOfDenseFeaturesArePartOfTheOrderedInputs) {
       CreateDense(kModel)->ordered_inputs().at("embedding"),
       ElementsAre("the 3 rows of \"age\"", "the 3 rows of \"job\"", "the 50 rows of \"city\""));
   EXPECT_EQ(Create(kModel)->ordered_inputs().count("embedding"), 0u);
+  const auto dense = CreateDense(kModel);
+  const auto tables = *dense->input_tables();
+  for (const char* name : {"embedding", "wide/embedding"}) {
+    uint64_t sum = 0;
+    for (const auto& input : tables.at(name).inputs) sum += input.rows;
+    EXPECT_EQ(sum, Table(*dense, name).shape(0)) << name;
+    EXPECT_TRUE(tables.at(name).embeddings);
+  }
 }
 
 TEST(WideDeepSpecTest, DenseTablesRefuseOptionsOfTheSparseTable) {

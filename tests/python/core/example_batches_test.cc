@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "gtest/gtest.h"
 #include "model/built_in_models.h"
 #include "model/features/feature_compiler.h"
+#include "tests/common/arrow/arrow_columns.h"
+#include "tests/python/core/arrow_streams.h"
 
 namespace sluice {
 namespace {
@@ -178,6 +181,20 @@ TEST(ExampleBatchesOfJobTest, AJobWithoutFilesHasBatchesOfColumns) {
   EXPECT_THAT(std::string(read.message()), HasSubstr("data.format"));
 }
 
+TEST(ExampleBatchesOfJobTest, AVectorIsWrittenAsAListInItsColumn) {
+  JobConfig job;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kExampleJob, &job));
+  job.mutable_features(0)->mutable_numeric()->set_column("ages");
+  job.mutable_features(0)->mutable_numeric()->set_dim(2);
+  const auto batches = ExampleBatches::Create(job);
+  ASSERT_TRUE(batches.ok()) << batches.status();
+  EXPECT_THAT((*batches)->VectorColumns(), ElementsAre("ages"));
+  const auto batch = (*batches)->FromColumns(
+      {{"ages", {"[12, 8]"}}, {"user", {"7"}}, {"item", {"a"}}, {"bought", {"a"}}});
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_THAT((*batch)->examples().numeric, ElementsAre(1, -1));
+}
+
 TEST(ExampleBatchesOfJobTest, AJobWithASourceTakesBatchesAsItsSourceGivesThem) {
   JobConfig job;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(kExampleJob, &job));
@@ -208,6 +225,33 @@ TEST(ExampleBatchesOfJobTest, AJobWithASourceTakesBatchesAsItsSourceGivesThem) {
   EXPECT_THAT(rows, ::testing::UnorderedElementsAre(3, 2));
   given.values[0].values.pop_back();
   EXPECT_EQ((*batches)->FromGiven(given).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ExampleBatchesTest, RowsOfATableAreThoseOfTheSameCells) {
+  const TestColumns columns = {TestColumn::Numbers<int64_t>("user", "l", {7, 8, -1}),
+                               TestColumn::Texts("item", {"a", std::nullopt, "?"}),
+                               TestColumn::Texts("bought", {"a|b", "", "c"}),
+                               TestColumn::Numbers<double>("age", "g", {12, std::nullopt, 8})};
+  ArrowArrayStream stream = TestStream::Of({columns});
+  const auto rows = ExampleBatches::ReadTable(batches_, &stream, 2);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  const auto first = (*rows)->Next(), second = (*rows)->Next(), end = (*rows)->Next();
+  ASSERT_TRUE(first.ok() && second.ok() && end.ok()) << first.status() << second.status();
+  EXPECT_EQ(*end, nullptr);
+  const auto cells = batches_->FromColumns({{"user", {"7", "8"}},
+                                            {"item", {"a", std::nullopt}},
+                                            {"bought", {"a|b", ""}},
+                                            {"age", {"12", ""}}});
+  ASSERT_TRUE(cells.ok()) << cells.status();
+  EXPECT_EQ((*first)->examples().numeric, (*cells)->examples().numeric);
+  EXPECT_EQ((*first)->examples().keys, (*cells)->examples().keys);
+  EXPECT_EQ((*first)->examples().key_offsets, (*cells)->examples().key_offsets);
+  EXPECT_THAT((*first)->examples().label, ElementsAre(0, 0));  // there is none
+  EXPECT_EQ((*second)->examples().n, 1u);
+  EXPECT_THAT((*second)->examples().numeric, ElementsAre(-1));
+  ArrowArrayStream other = TestStream::Of({{columns[0]}});
+  EXPECT_THAT(std::string(ExampleBatches::ReadTable(batches_, &other, 2).status().message()),
+              HasSubstr("\"age\""));
 }
 
 TEST(ExampleBatchesOfJobTest, OnlyProgramsHaveThem) {

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "common/config/job_config.h"
 #include "google/protobuf/text_format.h"
@@ -82,6 +85,81 @@ TEST(GivenBatchTest, KeysAndNumbersAreThoseOfTheNativeReaders) {
   EXPECT_THAT(batch.keys, ElementsAre(of_native[0], 5, of_native[2], of_native[3],
                                       static_cast<uint64_t>(-1), 8, 9, of_native[6]));
   EXPECT_THAT(batch.example_id, ElementsAre(41, 41));
+}
+
+TEST(GivenBatchTest, ABatchThatIsMadeAlreadyIsTakenAsItIs) {
+  auto made = std::make_shared<Batch>();
+  ASSERT_TRUE(Fill(TwoExamples(), made.get()).ok());
+  GivenBatch given;
+  given.n = 2;
+  given.given_as = 7;
+  given.examples = made;
+  Batch batch;
+  ASSERT_TRUE(Fill(given, &batch).ok());
+  EXPECT_EQ(batch.n, 2u);
+  EXPECT_EQ(batch.keys, made->keys);
+  EXPECT_EQ(batch.key_offsets, made->key_offsets);
+  EXPECT_EQ(batch.numeric, made->numeric);
+  EXPECT_EQ(batch.label, made->label);
+  EXPECT_THAT(batch.example_id, ElementsAre(7, 7));
+}
+
+TEST(GivenBatchTest, WhatNeedsColumnsIsNotGiven) {
+  EXPECT_TRUE(FindNotGiven(Given()).empty());
+  const auto not_given = [](const std::function<void(JobConfig*)>& change) {
+    JobConfig job = Given();
+    change(&job);
+    const std::vector<ConfigProblem> problems = FindNotGiven(job);
+    EXPECT_EQ(problems.size(), 1u);
+    Batch batch;
+    EXPECT_EQ((*GivenFeatures::Create(job))->Fill(TwoExamples(), &batch).code(),
+              absl::StatusCode::kInvalidArgument);
+    return problems.empty() ? "" : problems[0].path + ": " + problems[0].text;
+  };
+  EXPECT_THAT(
+      not_given([](JobConfig* job) { job->mutable_data()->mutable_label()->add_positive("y"); }),
+      HasSubstr("data.label"));
+  EXPECT_THAT(not_given([](JobConfig* job) { job->mutable_data()->set_weight_column("w"); }),
+              HasSubstr("data.weight_column"));
+  EXPECT_THAT(not_given([](JobConfig* job) {
+                job->mutable_features(1)->mutable_categorical()->add_vocabulary("a");
+              }),
+              AllOf(HasSubstr("features[1]"), HasSubstr("'user'"), HasSubstr("vocabulary")));
+  EXPECT_THAT(not_given([](JobConfig* job) {
+                job->mutable_features(4)->mutable_categorical()->set_missing_is_value(true);
+              }),
+              AllOf(HasSubstr("'site'"), HasSubstr("missing_is_value")));
+}
+
+TEST(GivenBatchTest, AVectorHasItsNumbersForEachExample) {
+  JobConfig job = Given();
+  job.mutable_features(0)->mutable_numeric()->set_dim(2);
+  const auto features = GivenFeatures::Create(job);
+  ASSERT_TRUE(features.ok()) << features.status();
+  GivenBatch given = TwoExamples();
+  given.numbers = {{0, 3, 7, 0}};
+  Batch batch;
+  ASSERT_TRUE((*features)->Fill(given, &batch).ok());
+  const auto normalized = [](double value) {
+    return static_cast<float>((std::log1p(value) - 1) * 0.5);
+  };
+  EXPECT_THAT(batch.numeric,
+              ElementsAre(normalized(0), normalized(3), normalized(7), normalized(0)));
+  given.numbers = {{0, 3}};
+  const absl::Status status = (*features)->Fill(given, &batch);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("\"age\""), HasSubstr("dim is 2")));
+}
+
+TEST(GivenBatchTest, NumbersAreRoundedOnceAfterNormalization) {
+  JobConfig job = Given();
+  NumericFeature* const age = job.mutable_features(0)->mutable_numeric();
+  age->set_log(false);
+  age->mutable_z_score()->set_mean(16'777'216);
+  GivenBatch given = TwoExamples();
+  given.numbers = {{16'777'217, 16'777'219}};  // no floats
+  Batch batch;
+  ASSERT_TRUE((*GivenFeatures::Create(job))->Fill(given, &batch).ok());
+  EXPECT_THAT(batch.numeric, ElementsAre(0.5F, 1.5F));
 }
 
 TEST(GivenBatchTest, WhatIsWrongIsNamed) {

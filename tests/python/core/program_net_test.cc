@@ -25,7 +25,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(1);
 // One table of dim 2 with two slots, a parameter of 3 elements, one number.
 ProgramShape Shape() {
   ProgramShape shape;
-  shape.numbers = {"age"};
+  shape.numbers = {{"age"}};
   shape.slots = {{"a", 0, false}, {"b", 0, false}};
   shape.tables = {{"embedding", 2, {{0, 0, 2}}}};
   shape.parameters = {{"w", {3}, false, 3}};
@@ -143,7 +143,7 @@ TEST(ProgramNetTest, AnEvaluationAsksForLogits) {
 TEST(ProgramNetTest, AnotherShapeIsRefusedBeforeTheProgramSeesIt) {
   ProgramExchange exchange;
   ProgramShape shape = Shape();
-  shape.numbers.push_back("height");
+  shape.numbers.push_back({"height"});
   ProgramNet net(shape, &exchange);
   Step step;
   EXPECT_TRUE(absl::IsInvalidArgument(net.TrainStep(step.input(), 1, 0, step.gradients())));
@@ -352,7 +352,8 @@ TEST(ProgramNetTest, TheNextAttemptBeginsWithItsState) {
   EXPECT_THAT(counting.began_with_, ElementsAre("none", "", "7"));
 }
 
-// A worker that takes over a rank may begin with the evaluation between two epochs, or the last one.
+// A worker that takes over a rank may begin with the evaluation between two epochs, or the last
+// one.
 TEST(ProgramNetTest, ARestoredStateReachesTheProgramOnceAlsoInAnEvaluation) {
   ProgramExchange exchange;
   CountingProgram counting(&exchange);
@@ -425,6 +426,39 @@ TEST(SlotRowsTest, OneKeyPerSlotIsAMatrix) {
   rows.Fill(batch, index);
   EXPECT_TRUE(rows.single());
   EXPECT_THAT(rows.rows(), ElementsAre(5, 7, 6, 8));
+}
+
+// More examples than are transposed at a time.
+TEST(SlotRowsTest, AMatrixHasTheRowsThatListsHave) {
+  constexpr size_t kExamples = 77, kSlots = 3;
+  for (const bool single : {true, false}) {
+    Batch batch;
+    batch.Reset(0, kSlots);
+    batch.n = kExamples;
+    std::vector<uint32_t> index;
+    batch.key_offsets = {0};
+    for (size_t k = 0; k < kExamples * kSlots; ++k) {
+      index.push_back(static_cast<uint32_t>(k * 7 % 50));
+      batch.key_offsets.push_back(static_cast<uint32_t>(k + 1));
+    }
+    if (!single) {
+      index.push_back(9);  // a second key of the last example in the last slot
+      ++batch.key_offsets.back();
+    }
+    batch.keys.resize(index.size());
+    SlotRows rows;
+    rows.Fill(batch, index.data());
+    EXPECT_EQ(rows.single(), single);
+    for (size_t s = 0; s < kSlots; ++s) {
+      ASSERT_EQ(rows.begin(s), s * kExamples);
+      for (size_t i = 0; i < kExamples; ++i) {
+        ASSERT_EQ(rows.offsets(s)[i], static_cast<int64_t>(i));
+        ASSERT_EQ(rows.rows()[rows.begin(s) + i], index[i * kSlots + s]) << s << " " << i;
+      }
+    }
+    EXPECT_EQ(rows.end(kSlots - 1), index.size());
+    EXPECT_EQ(rows.rows().back(), index.back());
+  }
 }
 
 TEST(SlotRowsTest, ABatchWithoutExamplesHasOffsets) {

@@ -91,7 +91,7 @@ class ProgramSourceTest : public ::testing::Test {
 
 TEST_F(ProgramSourceTest, GivesTheBatchesOfThisRankFromAPositionOn) {
   Player player(&exchange_, 5);
-  ProgramData data(&exchange_, 0);
+  ProgramData data(&exchange_, nullptr, 0);
   EXPECT_EQ(*data.CountBatches(context_), 5u);
   {
     const auto source = data.Train(context_, 1, 2, &stopped_);
@@ -112,7 +112,7 @@ TEST_F(ProgramSourceTest, GivesTheBatchesOfThisRankFromAPositionOn) {
 
 TEST_F(ProgramSourceTest, ASourceThatIsLeftLetsTheProgramServeTheNextOne) {
   Player player(&exchange_, 1000);
-  ProgramData data(&exchange_, 0);
+  ProgramData data(&exchange_, nullptr, 0);
   for (int attempt = 0; attempt < 2; ++attempt) {
     const auto source = data.Train(context_, 0, 10, &stopped_);
     ASSERT_TRUE(source.ok());
@@ -127,7 +127,7 @@ TEST_F(ProgramSourceTest, ASourceThatIsLeftLetsTheProgramServeTheNextOne) {
 }
 
 TEST_F(ProgramSourceTest, ACancelledJobDoesNotWaitForTheProgram) {
-  ProgramData data(&exchange_, 0);
+  ProgramData data(&exchange_, nullptr, 0);
   const auto source = data.Train(context_, 0, 0, &stopped_);
   ASSERT_TRUE(source.ok());
   stopped_ = true;

@@ -32,6 +32,46 @@ TEST(JobLifecycleTest, WorkerIsFreeOnlyAfterItReportsThatItHasStopped) {
   EXPECT_EQ(c.State(b), JOB_RUNNING);
 }
 
+TEST(JobLifecycleTest, ATableThatIsNearlyFullIsWarnedOfOnce) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  JobConfig config = FakeCluster::Config(0, 1);
+  TableConfig* const table = config.add_tables();
+  table->set_name("e");
+  table->set_kind(TableConfig::SPARSE);
+  table->set_max_rows(100);
+  const std::string job = c.Run(config);
+  const auto report = [&](uint64_t rows) {
+    HostedJob more;
+    TableStatus* const shards = more.add_tables();
+    shards->set_name("e");
+    shards->set_kind(TableConfig::SPARSE);
+    shards->set_rows(rows);
+    shards->set_row_limit(100);
+    shards->mutable_turnover()->set_refused(5);
+    c.hosted_more_[c.pservers_[0]] = more;
+    c.PollAll();
+    return c.Status(job).warnings_size();
+  };
+  c.core_.TakeLines();
+  EXPECT_EQ(report(89), 0);
+  EXPECT_EQ(report(90), 1);
+  EXPECT_EQ(report(95), 1);
+  EXPECT_THAT(c.Status(job).warnings(0), HasSubstr("max_rows, 100"));
+  int logged = 0;
+  for (const JobLine& line : c.core_.TakeLines())
+    logged += line.text.find("max_rows, 100") != std::string::npos;
+  EXPECT_EQ(logged, 1);
+  // The result has the figures of the last report.
+  ASSERT_TRUE(c.core_.operators().CancelJob(job, c.now_).ok());
+  JobResult result;
+  for (const OutputAction& action : c.WriteOutputs())
+    if (action.kind == OutputAction::kEnded) result = action.result;
+  ASSERT_EQ(result.tables_size(), 1);
+  EXPECT_EQ(result.tables(0).rows(), 95u);
+  EXPECT_EQ(result.tables(0).turnover().refused(), 5u);
+}
+
 TEST(JobLifecycleTest, AJobRunsOnlyWhenItsFolderIsReady) {
   FakeCluster c(1, 1);
   c.outputs_begin_ = false;

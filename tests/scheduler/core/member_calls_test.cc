@@ -78,13 +78,83 @@ TEST(MemberCallsTest, TheEndOfAProcessIsALossUnlessItHasLeftBefore) {
   ended.set_process_space("space");
   EXPECT_TRUE(c.core_.members().MemberEnded(ended, c.now_));
   EXPECT_TRUE(c.core_.members().MemberEnded(ended, c.now_)) << "the answer was lost";
+  EXPECT_TRUE(c.core_.members().Knows(ended));
   ended.set_rank(1);
   LeaveRequest leave;
   leave.set_member_id(c.workers_[1]);
   c.core_.Leave(leave, c.now_);
   EXPECT_FALSE(c.core_.members().MemberEnded(ended, c.now_)) << "it has left in order";
+  EXPECT_TRUE(c.core_.members().Knows(ended));
   ended.set_rank(2);
   EXPECT_FALSE(c.core_.members().MemberEnded(ended, c.now_)) << "nobody has this place";
+  EXPECT_FALSE(c.core_.members().Knows(ended));
+}
+
+// A job has lost its pserver and waits. Its worker, started again, dies each time before the job
+// goes on.
+class DyingReserveTest : public ::testing::Test {
+ protected:
+  void Begin(uint32_t max_losses) {
+    c_.JoinAll(1, 1);
+    JobConfig config = FakeCluster::Config(-1, 1, 3);
+    config.mutable_recovery()->set_max_losses(max_losses);
+    config.mutable_recovery()->set_wait_s(60);
+    job_ = c_.Run(config);
+    End(ROLE_PSERVER, 1);
+    End(ROLE_WORKER, 1);
+    ASSERT_EQ(c_.State(job_), JOB_RECOVERING);
+  }
+  void End(Role role, uint32_t pid) {
+    MemberEndedRequest ended;
+    ended.set_role(role);
+    ended.set_pid(pid);
+    ended.set_process_space("space");
+    ended.set_reason("its process exited with code 1");
+    EXPECT_TRUE(c_.core_.members().MemberEnded(ended, c_.now_));
+  }
+  void LiveAndDie(uint32_t pid) {
+    c_.Poll(c_.Join(ROLE_WORKER, 0, pid)).status().IgnoreError();
+    End(ROLE_WORKER, pid);
+  }
+
+  FakeCluster c_;
+  std::string job_;
+};
+
+TEST_F(DyingReserveTest, EachDeathCountsForTheLossesThatTheJobSurvives) {
+  Begin(/*max_losses=*/4);
+  for (uint32_t pid = 2; pid < 4; ++pid) {
+    LiveAndDie(pid);
+    EXPECT_EQ(c_.State(job_), JOB_RECOVERING);
+    EXPECT_EQ(c_.Status(job_).recovery().worker_losses(), pid);
+  }
+  LiveAndDie(4);
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_NE(c_.Status(job_).message().find("recovery.max_losses"), std::string::npos)
+      << c_.Status(job_).message();
+}
+
+TEST_F(DyingReserveTest, TheWaitOfTheJobDoesNotBeginAnew) {
+  Begin(/*max_losses=*/100);
+  for (uint32_t pid = 2; pid < 14; ++pid) {
+    c_.Advance(absl::Seconds(9));
+    LiveAndDie(pid);
+  }
+  c_.WriteOutputs();
+  EXPECT_EQ(c_.State(job_), JOB_FAILED);
+  EXPECT_NE(c_.Status(job_).message().find("recovery.wait_s"), std::string::npos)
+      << c_.Status(job_).message();
+}
+
+TEST_F(DyingReserveTest, AWorkerThatLeavesInOrderIsNoLoss) {
+  Begin(/*max_losses=*/100);
+  const uint64_t worker = c_.Join(ROLE_WORKER, 0, 2);
+  c_.Poll(worker).status().IgnoreError();
+  LeaveRequest leave;
+  leave.set_member_id(worker);
+  c_.core_.Leave(leave, c_.now_);
+  EXPECT_EQ(c_.Status(job_).recovery().worker_losses(), 1u);
 }
 
 TEST(MemberCallsTest, ARepeatedRegistrationGetsTheSameSecretAndAnotherLifeAnotherOne) {

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include "common/base/file_origin.h"
+#include "tests/common/base/hooked_env.h"
 
 namespace sluice {
 namespace {
@@ -139,6 +144,112 @@ TEST_F(ResumedCurveTest, WithoutAnEarlierCurveItBeginsANewOne) {
   auto resumed = Resume(3000, {4, 1, absl::FromUnixSeconds(2000)});
   Run(resumed.get(), 5, 5, 0.25);
   EXPECT_EQ(Points("train/loss").size(), 1u);
+}
+
+TEST_F(ResumedCurveTest, TheThinnedCurvesContinueAndMoveWithTheCurve) {
+  auto first = Begin(1000);
+  Run(first.get(), 1, 6, 0.5);
+  ASSERT_TRUE(first->Save("a-1", 7, /*ended=*/false).ok());
+  first = nullptr;
+  EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + "/curves.jsonl", FileKind::kCurves));
+  // A scheduler that is started again, and then a run that resumes.
+  auto continued = CurveFiles::Continue(Env::Real(), dir_, "h", absl::FromUnixSeconds(1500), 7);
+  EXPECT_EQ(continued->thinned().by_tag().at("train/loss").points().size(), 6u);
+  continued = nullptr;
+  auto resumed = Resume(3000, {4, 1, absl::FromUnixSeconds(2000)});
+  EXPECT_EQ(resumed->thinned().by_tag().at("train/loss").points().size(), 4u);
+  EXPECT_EQ(resumed->thinned().by_tag().at("eval/auc").points().size(), 1u);
+  Run(resumed.get(), 5, 5, 0.25);
+  ASSERT_TRUE(resumed->Add(absl::FromUnixSeconds(2000), {{"eval/auc", 2, NAN}}).ok());
+  ASSERT_TRUE(resumed->Save("a-1", 7, /*ended=*/true).ok());
+  ASSERT_TRUE(resumed->Complete().ok());
+  const std::string text = Env::Real()->ReadFile(dir_ + "/curves.jsonl").value_or("");
+  EXPECT_EQ(
+      text,
+      "{\"sluice_curves\": 1, \"job\": \"a-1\", \"instance\": \"7\", \"ended\": true}\n"
+      "{\"name\": \"eval/auc\", \"x\": \"epoch\", \"points\": [[1, 0.5], [2, null]]}\n"
+      "{\"name\": \"train/epoch_loss\", \"x\": \"epoch\", \"points\": [[1, 0.5]]}\n"
+      "{\"name\": \"train/loss\", \"x\": \"step\", \"points\": [[1, 0.5], [2, 0.5], [3, 0.5], "
+      "[4, 0.5], [5, 0.25]]}\n"
+      "{\"name\": \"train/norm\", \"x\": \"step\", \"points\": [[1, 0.5], [2, 0.5], [3, 0.5], "
+      "[4, 0.5], [5, 0.25]]}\n");
+}
+
+// Counts the bytes that are read.
+class CountingEnv final : public HookedEnv {
+ public:
+  CountingEnv() {
+    before = [](const std::string&, const std::string&) { return absl::OkStatus(); };
+  }
+  absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    return Count(HookedEnv::ReadFile(path));
+  }
+  absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
+                                        uint64_t n) override {
+    return Count(HookedEnv::ReadRange(path, offset, n));
+  }
+  uint64_t bytes = 0;
+
+ private:
+  absl::StatusOr<std::string> Count(absl::StatusOr<std::string> content) {
+    if (content.ok()) bytes += content->size();
+    return content;
+  }
+};
+
+TEST_F(ResumedCurveTest, ARestartReadsOnlyTheEndOfLongFiles) {
+  constexpr uint64_t kBatch = 1000, kSteps = 500'000, kSaved = kSteps / 2;
+  const auto loss = [](uint64_t step) { return static_cast<double>(step % 4096); };
+  auto first = Begin(1000);
+  for (uint64_t step = 1; step <= kSteps; step += kBatch) {
+    std::vector<Scalar> points = {{"eval/auc", step, 0.5}};
+    for (uint64_t i = step; i < step + kBatch; ++i) points.push_back({"train/loss", i, loss(i)});
+    ASSERT_TRUE(first->Add(absl::FromUnixSeconds(2000), points).ok());
+    if (step + kBatch == kSaved + 1) {
+      ASSERT_TRUE(first->Save("a-1", 7, /*ended=*/false).ok());
+    }
+  }
+  first = nullptr;
+  ASSERT_GT(fs::file_size(dir_ + "/" + kCurve), CurveFiles::kMostRead * 5 / 4);
+  // A second scheduler has added little.
+  auto second = CurveFiles::Continue(Env::Real(), dir_, "h", absl::FromUnixSeconds(3000), 7);
+  ASSERT_TRUE(second->Add(absl::FromUnixSeconds(3000), {{"train/loss", kSteps + 1, 7}}).ok());
+  second = nullptr;
+  CountingEnv env;
+  const auto curve = CurveFiles::Continue(&env, dir_, "h", absl::FromUnixSeconds(4000), 7);
+  EXPECT_LT(env.bytes, CurveFiles::kMostRead * 9 / 8);
+  const std::vector<ThinCurve::Point>& points = curve->thinned().by_tag().at("train/loss").points();
+  EXPECT_EQ(points.front().x, 1u);
+  EXPECT_EQ(points.back().x, kSteps + 1);
+  EXPECT_LE(points.size(), ThinCurves::kMostPoints);
+  uint64_t widest = 0;
+  for (size_t i = 0; i + 1 < points.size(); ++i) {
+    widest = std::max(widest, points[i + 1].x - points[i].x);
+    EXPECT_EQ(points[i].y, loss(points[i].x)) << points[i].x;
+  }
+  // There is no gap where curves.jsonl ends and the end of the file begins.
+  EXPECT_LT(widest, kSteps / 100);
+  // The curves.jsonl of another job is not this one's.
+  const auto other = CurveFiles::Continue(Env::Real(), dir_, "h", absl::FromUnixSeconds(5000), 8);
+  EXPECT_GT(other->thinned().by_tag().at("train/loss").points().front().x, kSteps / 10);
+}
+
+TEST_F(ResumedCurveTest, TheThinnedCurvesOfAnEarlierJobStayUntilTheNewOneIsComplete) {
+  auto earlier = Begin(1000);
+  Run(earlier.get(), 1, 3, 0.5);
+  ASSERT_TRUE(earlier->Save("a-1", 7, true).ok());
+  ASSERT_TRUE(earlier->Complete().ok());
+  auto next = Begin(2000);
+  Run(next.get(), 1, 3, 0.25);
+  ASSERT_TRUE(next->Save("a-2", 8, true).ok());
+  const auto job = [&](const std::string& folder) {
+    return Env::Real()->ReadFile(dir_ + folder + "/curves.jsonl").value_or("").substr(0, 32);
+  };
+  EXPECT_EQ(job(""), "{\"sluice_curves\": 1, \"job\": \"a-1");
+  EXPECT_EQ(job("/rerun-1"), "{\"sluice_curves\": 1, \"job\": \"a-2");
+  ASSERT_TRUE(next->Complete().ok());
+  EXPECT_EQ(job(""), "{\"sluice_curves\": 1, \"job\": \"a-2");
+  EXPECT_FALSE(fs::exists(dir_ + "/rerun-1"));
 }
 
 TEST_F(CurveFilesTest, CopiesWithOtherNamesStay) {

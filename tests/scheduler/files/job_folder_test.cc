@@ -15,7 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file_origin.h"
 #include "common/config/job_config.h"
+#include "common/config/output_folder.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/unfinished_run.h"
 #include "tests/common/base/hooked_env.h"
@@ -162,17 +164,127 @@ TEST_F(JobFolderTest, AFinishedRunWithoutModelStaysFinishedAfterACancelledOne) {
   }
 }
 
+// An export that breaks at any of its changes of files leaves a chain that holds.
+TEST_F(JobFolderTest, ExportsGrowAChainOfWhichNoneIsWrong) {
+  const auto action = [&](uint64_t from, uint64_t to, uint64_t instance = 7) {
+    OutputAction made = Action(OutputAction::kCheckpoint, dir_);
+    made.config.mutable_export_()->set_keep(1);
+    made.save_id = CheckpointSaveId(instance, to);
+    made.number = to;
+    ExportFacts* const facts = made.manifest.mutable_export_();
+    facts->set_instance(instance);
+    facts->set_from(from);
+    facts->set_to(to);
+    return made;
+  };
+  int changes = 0, fails_at = 0;
+  env_.before = [&](const std::string&, const std::string&) {
+    return ++changes == fails_at ? absl::UnavailableError("gone") : absl::OkStatus();
+  };
+  const std::string root = dir_ + "/export";
+  std::string warning;
+  JobFolder folder(&env_, "h");
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.config.mutable_export_()->set_every_steps(5);
+  ASSERT_TRUE(folder.Begin(started).ok());
+  EXPECT_TRUE(fs::is_directory(ExportRoot(started.config)));
+  ASSERT_TRUE(folder.Checkpoint(action(0, 2), &warning).ok());
+  uint64_t last = 2;
+  for (int at = 1;; ++at) {
+    SCOPED_TRACE(at);
+    changes = 0;
+    fails_at = at;
+    const OutputAction next = action(last, last + 2);
+    const absl::Status made = folder.Checkpoint(next, &warning);
+    if (!made.ok()) folder.Discard(next);
+    const bool fired = changes >= at;
+    fails_at = 0;
+    std::vector<absl::Status> problems;
+    const auto chains = ListChains(root, Env::Real(), &problems);
+    ASSERT_TRUE(chains.ok());
+    EXPECT_TRUE(problems.empty()) << problems[0];
+    ASSERT_EQ(chains->size(), 1u);
+    for (const ExportMember& member : chains->front()) {
+      EXPECT_TRUE(VerifyExport(member, Env::Real()).ok());
+    }
+    const uint64_t end = chains->front().back().facts().to();
+    EXPECT_TRUE(made.ok() ? end == last + 2 : end == last) << made;
+    if (made.ok()) last = end;
+    if (!fired) break;
+  }
+  EXPECT_GT(last, 2u);
+  // A new base replaces the chain, and a delta of another run does not follow it.
+  ASSERT_TRUE(folder.Checkpoint(action(0, 40, 8), &warning).ok());
+  EXPECT_EQ(ListChains(root, Env::Real(), nullptr)->size(), 1u);
+  EXPECT_FALSE(folder.Checkpoint(action(last, last + 2), &warning).ok()) << "its base is gone";
+}
+
+TEST_F(JobFolderTest, TheExportsOfAnotherJobStay) {
+  const auto start = [&](const std::string& dir, JobFolder* folder) {
+    OutputAction started = Action(OutputAction::kStarted, dir);
+    started.config.mutable_export_()->set_every_steps(5);
+    started.config.mutable_export_()->set_dir(root_ + "/exports");
+    return folder->Begin(started);
+  };
+  {
+    JobFolder folder(&env_, "h"), other(&env_, "h");
+    ASSERT_TRUE(start(dir_, &folder).ok());
+    EXPECT_EQ(start(root_ + "/other", &other).code(), absl::StatusCode::kAlreadyExists)
+        << "it is locked";
+    OutputAction made = Action(OutputAction::kCheckpoint, dir_);
+    made.config.mutable_export_()->set_dir(root_ + "/exports");
+    made.manifest.mutable_export_()->set_instance(7);
+    made.manifest.mutable_export_()->set_to(2);
+    made.save_id = CheckpointSaveId(7, 2);
+    std::string warning;
+    ASSERT_TRUE(folder.Checkpoint(made, &warning).ok());
+  }
+  {
+    JobFolder again(&env_, "h");
+    EXPECT_TRUE(start(dir_, &again).ok()) << "its own";
+  }
+  {
+    JobFolder other(&env_, "h");
+    EXPECT_EQ(start(root_ + "/other", &other).code(), absl::StatusCode::kAlreadyExists);
+  }
+  overwrite_ = true;
+  JobFolder meant(&env_, "h");
+  EXPECT_TRUE(start(root_ + "/third", &meant).ok());
+}
+
 TEST_F(JobFolderTest, WritesConfigurationCurveModelAndResult) {
   ASSERT_TRUE(Run("done", "1a").ok());
   EXPECT_THAT(Read("job.textproto"), HasSubstr("name: \"job\""));
   EXPECT_THAT(Read("result.json"), HasSubstr("\"done\""));
   EXPECT_EQ(Curves(dir_).size(), 1u);
   EXPECT_TRUE(ModelLoads());
-  for (const auto& [name, kind] : {std::pair("/job.textproto", FileKind::kJobConfig),
-                                   std::pair("/result.json", FileKind::kResult),
-                                   std::pair("/model/MANIFEST", FileKind::kManifest)})
+  for (const auto& [name, kind] :
+       {std::pair("/job.textproto", FileKind::kJobConfig),
+        std::pair("/result.json", FileKind::kResult), std::pair("/curves.jsonl", FileKind::kCurves),
+        std::pair("/model/MANIFEST", FileKind::kManifest)})
     EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + name, kind)) << name;
   EXPECT_TRUE(IsOwnFile(Env::Real(), dir_ + "/" + Curves(dir_)[0], FileKind::kEvents));
+}
+
+TEST_F(JobFolderTest, ResultAndCurvesOfAJobHaveItsInstance) {
+  const auto run = [&](std::vector<uint64_t> instances, bool begins) {
+    JobFolder folder(&env_, "h");
+    OutputAction started = Action(OutputAction::kStarted, dir_);
+    started.instances = {instances.front()};
+    if (begins) {
+      EXPECT_TRUE(folder.Begin(started).ok());
+    }
+    OutputAction ended = Action(OutputAction::kEnded, dir_);
+    ended.result.set_status("cancelled");
+    ended.instances = instances;
+    EXPECT_TRUE(folder.End(ended).ok());
+  };
+  run({7, 8}, true);
+  EXPECT_THAT(Read("result.json"), HasSubstr("\"instance\": \"7\""));
+  EXPECT_THAT(Read("curves.jsonl"), HasSubstr("\"instance\": \"7\", \"ended\": true"));
+  run({9}, false);
+  EXPECT_THAT(Read("result.json"), HasSubstr("\"instance\": \"9\""));
+  EXPECT_THAT(Read("curves.jsonl"), HasSubstr("\"instance\": \"7\""));
 }
 
 TEST_F(JobFolderTest, AJobThatSavesNoModelLeavesTheLastGoodOneAndItsResult) {

@@ -56,6 +56,32 @@ class JobOutputTest : public testing::Test {
   const std::string dir_;
 };
 
+TEST_F(JobOutputTest, TheCurvesOfAnEarlierSchedulerAreGivenBeforeTheJobHasBegun) {
+  {
+    JobOutput first(Options());
+    first.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kScalars, dir_)});
+  }
+  std::vector<std::string> calls;
+  JobOutput::Options options = Options();
+  options.on_curves = [&](const std::string& job_id, const ThinCurves& earlier) {
+    const auto& points = earlier.by_tag().at("train/loss").points();
+    calls.push_back(absl::StrCat(job_id, " ", points.size(), " ", points[0].x, " ", points[0].y));
+  };
+  options.on_begun = [&](const std::string&) { calls.push_back("begun"); };
+  JobOutput second(options);
+  OutputAction again = Action(OutputAction::kStarted, dir_);
+  again.again = true;
+  second.Add({again});
+  second.Stop();
+  EXPECT_THAT(calls, testing::ElementsAre("job-1 1 1 0.5", "begun"));
+  // A job that begins anew has none.
+  calls.clear();
+  JobOutput third(options);
+  third.Add({Action(OutputAction::kStarted, dir_)});
+  third.Stop();
+  EXPECT_THAT(calls, testing::ElementsAre("begun"));
+}
+
 TEST_F(JobOutputTest, AFolderOfAnotherSchedulersJobIsLeftUnchanged) {
   JobOutput first(Options());
   first.Add({Action(OutputAction::kStarted, dir_)});

@@ -81,6 +81,10 @@ TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
   EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"age_s\": null"));
   result.mutable_checkpoint()->set_age_s(12.5);
   result.mutable_recovery()->set_scalings(2);
+  RecoveryEvent* const event = result.mutable_recovery()->add_events();
+  event->set_step(12);
+  event->set_text("worker \"1\" was killed");
+  result.add_calibration_bins()->set_probability(0.25);
   JobConfig config;
   config.set_worker_num(3);
   const std::string json = ResultJson(result, config);
@@ -93,12 +97,39 @@ TEST(ResultJsonTest, RecoverySaysWhatTheJobResumedFrom) {
     EXPECT_EQ(recovery.at(name).number_value(), 0) << name;
   }
   EXPECT_EQ(recovery.at("scalings").number_value(), 2);
+  ASSERT_EQ(recovery.at("events").list_value().values_size(), 1);
+  const auto& shown = recovery.at("events").list_value().values(0).struct_value().fields();
+  EXPECT_EQ(shown.at("step").number_value(), 12);
+  EXPECT_EQ(shown.at("text").string_value(), "worker \"1\" was killed");
+  const auto& bins = parsed.fields().at("calibration_bins").list_value();
+  ASSERT_EQ(bins.values_size(), 1);
+  EXPECT_EQ(bins.values(0).struct_value().fields().at("probability").number_value(), 0.25);
   EXPECT_EQ(recovery.at("resumed_from").string_value(), "/out/checkpoints/step-7");
   const auto& checkpoints = parsed.fields().at("checkpoints").struct_value().fields();
   EXPECT_EQ(checkpoints.at("made").number_value(), 3);
   EXPECT_EQ(checkpoints.at("failed").number_value(), 1);
   EXPECT_EQ(checkpoints.at("newest").string_value(), "/out/checkpoints/step-9");
   EXPECT_EQ(checkpoints.at("age_s").number_value(), 12.5);
+}
+
+TEST(ResultJsonTest, SaysWhatTheRowsOfEachTableDid) {
+  JobResult result;
+  EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"tables\": []"));
+  TableStatus* const table = result.add_tables();
+  table->set_name("e");
+  table->set_rows(90);
+  table->mutable_turnover()->set_refused(7);
+  EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"row_limit\": null"));
+  table->set_row_limit(100);
+  const std::string json = ResultJson(result);
+  google::protobuf::Struct parsed;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &parsed).ok()) << json;
+  const auto& one = parsed.fields().at("tables").list_value().values(0).struct_value().fields();
+  EXPECT_EQ(one.at("name").string_value(), "e");
+  EXPECT_EQ(one.at("rows").number_value(), 90);
+  EXPECT_EQ(one.at("row_limit").number_value(), 100);
+  EXPECT_EQ(one.at("rows_refused").number_value(), 7);
+  EXPECT_EQ(one.at("rows_evicted").number_value(), 0);
 }
 
 TEST(ResultJsonTest, NamesTheInitialCheckpoint) {

@@ -410,6 +410,15 @@ JobConfig Effective(const std::string& more = "") {
   return *effective;
 }
 
+class NoRows : public ShardRows {
+ public:
+  uint64_t size() const override { return 0; }
+  absl::StatusOr<size_t> ReadKeys(uint64_t, size_t, uint64_t*, uint32_t*) override { return 0; }
+  absl::Status ReadRecords(const uint32_t*, size_t, size_t, char*) override {
+    return absl::OkStatus();
+  }
+};
+
 class FindInitialCheckpointTest : public testing::Test {
  protected:
   FindInitialCheckpointTest()
@@ -418,9 +427,11 @@ class FindInitialCheckpointTest : public testing::Test {
   }
   ~FindInitialCheckpointTest() override { fs::remove_all(dir_); }
 
-  // A checkpoint of `job` with all tables but `without`.
+  // A checkpoint of `job` with all tables but `without`. Its tables whose rows expire are of the
+  // day `day`.
   std::string Make(uint64_t step, const JobConfig& job = Effective(),
-                   const std::string& without = "", const std::string& mode = "sync") {
+                   const std::string& without = "", const std::string& mode = "sync",
+                   int32_t day = 0) {
     const std::string folder = CheckpointFolder(dir_ + "/checkpoints", step);
     const std::string save_id = CheckpointSaveId(7, step);
     Manifest manifest;
@@ -442,7 +453,13 @@ class FindInitialCheckpointTest : public testing::Test {
           values.first_element = shard * table->block_elements();
           values.weights.resize(table->ShardElements(shard));
         }
-        const auto file = WriteShardFile(folder, *table, shard, values, Env::Real(), save_id);
+        CutState state;
+        state.facts.emplace().add_days()->set_day(day);
+        const auto cut = CutOfRows(*table, shard, std::make_unique<NoRows>(), state);
+        const auto file =
+            table->config().has_expire()
+                ? WriteShardFile(folder, *table, shard, cut.get(), Env::Real(), save_id)
+                : WriteShardFile(folder, *table, shard, values, Env::Real(), save_id);
         EXPECT_TRUE(file.ok()) << file.status();
         *manifest.add_files() = *file;
       }
@@ -453,10 +470,11 @@ class FindInitialCheckpointTest : public testing::Test {
   }
   absl::Status Find(JobConfig job, const std::string& folder) {
     job.set_initial_checkpoint(folder);
-    warnings_.clear();
-    const absl::Status status = FindInitialCheckpoint(Env::Real(), &job, &warnings_);
+    const auto start = FindInitialCheckpoint(Env::Real(), &job);
     found_ = job.initial_checkpoint();
-    return status;
+    start_ = start.value_or(StartCheck());
+    warnings_ = start_.warnings;
+    return start.status();
   }
   // Changes a byte in the middle of the largest shard file. Returns its name.
   static std::string Damage(const std::string& folder) {
@@ -473,6 +491,7 @@ class FindInitialCheckpointTest : public testing::Test {
 
   const std::string dir_;
   std::string found_;
+  StartCheck start_;
   std::vector<std::string> warnings_;
 };
 
@@ -523,18 +542,59 @@ TEST_F(FindInitialCheckpointTest, DamagedCheckpointInAFolderIsSkippedAndNamed) {
 
 TEST_F(FindInitialCheckpointTest, AnotherShapeOrRuleIsRefusedByTable) {
   const std::string folder = Make(5);
-  const absl::Status shape = Find(Effective("features { name: \"new\" numeric {} }"), folder);
+  JobConfig job = Effective();
+  job.mutable_model()->mutable_wide_deep()->set_hidden_units(0, 5);
+  const absl::Status shape = Find(job, folder);
   EXPECT_TRUE(absl::IsInvalidArgument(shape)) << shape;
   EXPECT_THAT(std::string(shape.message()),
-              AllOf(HasSubstr("table 'deep/0/weight'"), HasSubstr("3 x 3"), HasSubstr("4 x 3"),
-                    HasSubstr("\"new\"")));
-  JobConfig job = Effective();
+              AllOf(HasSubstr("table 'deep/0/weight'"), HasSubstr("3 x 3"), HasSubstr("3 x 5")));
+  job = Effective();
   *job.mutable_optimizers()->mutable_wide() = OptimizerConfig();
   job.mutable_optimizers()->mutable_wide()->mutable_adam();
   const absl::Status rule = Find(job, folder);
   EXPECT_TRUE(absl::IsInvalidArgument(rule)) << rule;
   EXPECT_THAT(std::string(rule.message()), AllOf(HasSubstr("column 'wide' of table 'embedding'"),
                                                  HasSubstr("momentum"), HasSubstr("adam")));
+}
+
+TEST_F(FindInitialCheckpointTest, TablesFollowTheFeatures) {
+  const std::string folder = Make(5);
+  ASSERT_TRUE(Find(Effective("features { name: \"new\" numeric {} }"), folder).ok());
+  EXPECT_THAT(start_.notes,
+              testing::Contains(AllOf(HasSubstr("initial_checkpoint"), HasSubstr("\"new\""))));
+  EXPECT_THAT(start_.notes, testing::Contains(HasSubstr("'deep/0/weight': 3 rows kept, 1 init")));
+  for (const TableConfig& table : start_.tables) {
+    const bool reads_numbers = table.name() == "deep/0/weight" || table.name() == "wide/weight";
+    EXPECT_EQ(table.start().table(), reads_numbers ? table.name() : "");
+  }
+  // The same features: nothing is to be said, and no table has a start.
+  ASSERT_TRUE(Find(Effective(), folder).ok());
+  EXPECT_THAT(start_.notes, testing::IsEmpty());
+  for (const TableConfig& table : start_.tables) EXPECT_FALSE(table.has_start()) << table.name();
+}
+
+TEST_F(FindInitialCheckpointTest, DaysDoNotGoBack) {
+  const auto job = [](const char* day) {
+    JobConfig of_day;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kJob, &of_day));
+    of_day.mutable_data()->set_day(day);
+    TableConfig* const table = of_day.add_tables();
+    table->set_name("embedding");
+    table->mutable_expire()->set_after_days(9);
+    const auto effective = EffectiveJobConfig(of_day, "", BuiltInSpecs());
+    EXPECT_TRUE(effective.ok()) << effective.status();
+    return *effective;
+  };
+  const std::string folder = Make(5, job("2026-11-30"), "", "sync", 20787);  // 2026-11-30
+  for (const char* day : {"2026-11-30", "2026-12-05"}) {
+    const absl::Status later = Find(job(day), folder);
+    EXPECT_TRUE(later.ok()) << later;
+  }
+  const absl::Status earlier = Find(job("2026-11-29"), folder);
+  EXPECT_TRUE(absl::IsInvalidArgument(earlier)) << earlier;
+  EXPECT_THAT(std::string(earlier.message()), AllOf(HasSubstr("data.day"), HasSubstr("2026-11-29"),
+                                                    HasSubstr("2026-11-30"), HasSubstr(folder)));
+  EXPECT_TRUE(Find(Effective(), folder).ok()) << "a job without days";
 }
 
 TEST_F(FindInitialCheckpointTest, OtherRatesNewFeaturesAndMissingTablesAreAllowed) {

@@ -29,9 +29,10 @@ class TaskCheckpointsTest : public JobCheckpointsTest {
     return training;
   }
   static JobCheckpoints MakeTraining(Mode mode, uint64_t every_steps, double every_s = 0,
-                                     uint32_t every_epochs = 0) {
+                                     uint32_t every_epochs = 0, bool ranks_write = false) {
     JobCheckpoints::Options options;
     options.mode = mode;
+    options.ranks_write = ranks_write;
     options.config.set_every_steps(every_steps);
     options.config.set_every_s(every_s);
     options.config.set_every_epochs(every_epochs);
@@ -75,6 +76,24 @@ TEST_F(TaskCheckpointsTest, DemandedCheckpointIsRetriedOnceWhileOldFilesAreWritt
   EXPECT_EQ(c.asked().number, 0u);
   c.Plan(At(15));
   EXPECT_EQ(c.asked().number, 3u);
+}
+
+// Otherwise the folder's step is that of the ranks' answers.
+TEST_F(TaskCheckpointsTest, RanksThatWriteFilesKnowTheFolderBeforeTheyAnswer) {
+  for (const bool write : {false, true}) {
+    JobCheckpoints c = MakeTraining(Mode::kAsync, 5, 0, 0, write);
+    c.NoteStep(5, At(1));
+    c.Plan(At(1));
+    EXPECT_EQ(c.asked().ranks_write, write);
+    EXPECT_FALSE(c.asked().park);
+    EXPECT_EQ(c.asked().step, 5u);
+    for (const uint32_t rank : {0, 1}) {
+      WorkerCut part = Worker(rank, 1, 0);
+      part.mutable_state()->mutable_train()->set_steps(9);
+      c.TakeWorker(part, At(2));
+    }
+    EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, write ? 5u : 9u}));
+  }
 }
 
 TEST_F(TaskCheckpointsTest, CutsHaveBegunWhenThosePserversWithShardsHaveBegunTheirs) {
@@ -434,7 +453,7 @@ class GeoCheckpointsTest : public TaskCheckpointsTest {
     JobCheckpoints c = MakeTraining(Mode::kGeo, 0, 10);
     c.NoteStep(6, At(1));
     c.Plan(At(10));
-    EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, true, false, 6}));
+    EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, true, false, 6, true}));
     for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(11));
     EXPECT_FALSE(c.asked().released);
     for (const uint32_t i : {0, 1})
@@ -469,7 +488,7 @@ TEST_F(GeoCheckpointsTest, RanksAreReleasedWhenAllCutsHaveBegunAndConfirmIt) {
 TEST_F(GeoCheckpointsTest, RanksWriteTheirFilesAtTheEndOfAnEpoch) {
   JobCheckpoints c = MakeTraining(Mode::kGeo, 0, 0, 1);
   c.EpochEnds(End(0, 208, false, Mode::kGeo), At(1));
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, true, false, 208}));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0, true, false, 208, true}));
   EXPECT_TRUE(c.holds_phase());
   for (const uint32_t rank : {0, 1}) c.TakeWorker(Parked(rank, 1), At(2));
   EXPECT_EQ(c.ordered(), (JobCheckpoints::Ordered{1, 208}));

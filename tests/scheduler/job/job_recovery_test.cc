@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "tests/scheduler/job_parts.h"
 
 namespace sluice {
@@ -64,6 +65,35 @@ TEST_F(JobRecoveryTest, WaitsForEveryPlaceAndForSurvivorsToStop) {
   EXPECT_THAT(Decide().message, Not(HasSubstr("pserver")));
   Join(&members_, ROLE_WORKER, 0)->job_id = "a";  // reserved
   EXPECT_EQ(Decide().kind, Decision::kBegin);
+}
+
+TEST_F(JobRecoveryTest, KeepsTheNewestEventsEachWithItsOutcome) {
+  job_->recovery.NoteReached(/*steps=*/40, /*examples=*/400);
+  Lose(workers_[0]);
+  job_->recovery.Describe("rank 0 waits for a worker");
+  job_->recovery.Describe("rank 0 continues as worker 2");
+  ASSERT_EQ(job_->recovery.counts().events_size(), 1);
+  EXPECT_EQ(job_->recovery.counts().events(0).step(), 40u);
+  EXPECT_THAT(job_->recovery.counts().events(0).text(),
+              AllOf(HasSubstr("worker 0"), HasSubstr("continues as worker 2")));
+  // The same process again is another loss.
+  Lose(workers_[0]);
+  EXPECT_EQ(job_->recovery.counts().events_size(), 2);
+  // What becomes of a loss is told after another one.
+  Lose(pservers_[1]);
+  const std::string first = job_->recovery.counts().events(1).text();
+  job_->recovery.Describe(first, "rank 0 continues as worker 3");
+  ASSERT_EQ(job_->recovery.counts().events_size(), 3);
+  EXPECT_THAT(job_->recovery.counts().events(1).text(), HasSubstr("continues as worker 3"));
+  EXPECT_THAT(job_->recovery.counts().events(0).text(), HasSubstr("continues as worker 2"));
+  EXPECT_THAT(job_->recovery.counts().events(2).text(), HasSubstr("pserver 1"));
+  JobRecovery next;
+  next.Restore(job_->recovery.counts(), kLoss);
+  EXPECT_EQ(next.counts().events_size(), 4);
+  for (int i = 0; i < 1000; ++i) next.NoteCause(absl::StrCat("cause ", i), kLoss);
+  EXPECT_EQ(next.counts().events_size(), 50);
+  EXPECT_EQ(next.counts().events(49).text(), "cause 999");
+  EXPECT_EQ(next.counts().events(0).text(), "cause 950");
 }
 
 TEST_F(JobRecoveryTest, WorkersOfOtherJobsDoNotCount) {

@@ -245,6 +245,17 @@ TEST(JobResultsTest, ALabelValueFoundOnlyInTheEvaluationDataIsFine) {
   EXPECT_TRUE(results.result().warnings().empty());
 }
 
+TEST(JobResultsTest, TheTrainingLossOfAProgramIsItsOwn) {
+  JobConfig config;
+  config.mutable_model()->mutable_program();
+  JobResult result;
+  result.add_epochs_log()->set_loss(837);  // a squared error
+  EXPECT_TRUE(WarningsOfOutcome(config, result).empty());
+  result.mutable_eval()->set_examples(10);
+  result.mutable_eval()->set_log_loss(67.2);
+  EXPECT_THAT(WarningsOfOutcome(config, result), testing::ElementsAre(testing::HasSubstr("67.2")));
+}
+
 TEST(JobResultsTest, AModelThatIsOfNoUseIsSaidAtTheEnd) {
   const JobConfig config;
   JobResult result;
@@ -263,6 +274,19 @@ TEST(JobResultsTest, AModelThatIsOfNoUseIsSaidAtTheEnd) {
   result.mutable_eval()->set_examples(10);
   result.mutable_eval()->set_log_loss(0.5);
   EXPECT_TRUE(WarningsOfOutcome(config, result).empty());
+  // An earlier epoch was good: then there are other ways out, or its model is the one that is kept.
+  JobConfig keeps_best = config;
+  keeps_best.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  result.mutable_eval()->set_log_loss(1.1);
+  EXPECT_THAT(WarningsOfOutcome(config, result),
+              testing::ElementsAre(testing::HasSubstr("no use")));
+  result.mutable_best()->set_epoch(4);
+  result.mutable_best()->mutable_eval()->set_examples(10);
+  result.mutable_best()->mutable_eval()->set_log_loss(0.29);
+  EXPECT_THAT(WarningsOfOutcome(config, result),
+              testing::ElementsAre(testing::HasSubstr("0.29 after epoch 4")));
+  EXPECT_TRUE(WarningsOfOutcome(keeps_best, result).empty());
+  result.clear_best();
   result.mutable_eval()->set_log_loss(std::nan(""));
   result.mutable_eval()->set_auc_undefined("no example has a weight above 0");
   EXPECT_THAT(WarningsOfOutcome(config, result),

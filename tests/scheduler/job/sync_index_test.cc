@@ -56,6 +56,24 @@ TEST(SyncIndexTest, PiecesOfAllRanksMergeIntoOneSortedTable) {
   EXPECT_EQ(CountExamples(*merged), 18u);
 }
 
+TEST(SyncIndexTest, PiecesOfRowsEndWhereTheirFilesDoAndKeepTheirUnits) {
+  IndexReport one = SyncIndexReport({7, 7}, {{0, 0, 4000, 4000}, {0, 4000, 9000, 5000}}),
+              two = SyncIndexReport({7, 7}, {{1, 0, 10, 10}});
+  for (const bool goes_on : {false, true}) one.mutable_pieces()->add_goes_on(goes_on);
+  two.mutable_pieces()->add_goes_on(false);
+  const auto merged = MergePieces({two, one}, one.train_seen(), /*rows=*/true);
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_THAT(merged->end(), ElementsAre(4000, 9000, 10));
+  EXPECT_THAT(merged->goes_on(), ElementsAre(false, true, false));
+  one.mutable_pieces()->set_begin(1, 4001);
+  EXPECT_THAT(
+      std::string(MergePieces({two, one}, one.train_seen(), /*rows=*/true).status().message()),
+      AllOf(HasSubstr("a0"), HasSubstr("row 4000")));
+  one.mutable_pieces()->add_goes_on(true);
+  EXPECT_EQ(MergePieces({two, one}, one.train_seen(), /*rows=*/true).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(SyncIndexTest, GapsOverlapsAndMissingEndsAreRefusedWithFileAndRank) {
   const std::vector<uint64_t> sizes = {5, 20};
   const IndexReport first = SyncIndexReport(sizes, {{0, 0, 5, 1}, {1, 0, 10, 2}});

@@ -58,6 +58,67 @@ std::map<uint32_t, std::vector<int>> Touched(const TaskCut& cut,
   return touched;
 }
 
+// Row groups of this many rows, each of `bytes` bytes.
+IndexedFile RowsFile(const std::string& path, const std::vector<uint64_t>& rows, uint64_t bytes) {
+  IndexedFile file = FileOf(path, bytes * rows.size());
+  for (const uint64_t of_group : rows) {
+    file.file.add_group_rows(of_group);
+    file.file.add_group_bytes(bytes);
+  }
+  return file;
+}
+
+TEST(TaskCutTest, SmallDataOfRowsIsDealtByRows) {
+  const std::vector<IndexedFile> files = {RowsFile("a", {5000, 5000, 77}, kMiB),
+                                          RowsFile("b", {3000}, kMiB / 2)};
+  const TaskCut cut = Cut(Workers(2), files);
+  EXPECT_GT(cut.part_bytes, 0u);
+  std::map<uint32_t, std::vector<int>> touched = {{0, std::vector<int>(10077)},
+                                                  {1, std::vector<int>(3000)}};
+  for (const DataTask& task : cut.tasks) {
+    for (int i = 0; i < task.parts().file_size(); ++i) {
+      for (uint64_t row = task.parts().begin(i); row < task.parts().end(i); ++row)
+        ++touched.at(task.parts().file(i)).at(row);
+    }
+  }
+  for (const auto& [file, rows] : touched) {
+    for (const int times : rows) EXPECT_EQ(times, 1);
+  }
+}
+
+TEST(TaskCutTest, LargeDataOfRowsIsCutAtRowGroups) {
+  TaskCutOptions options = Workers(1);
+  options.task_bytes = 4 * kMiB;
+  // The first file: a large group, then two small ones; the second: many small ones.
+  IndexedFile first = RowsFile("a", {1000, 10, 20}, 40 * kMiB);
+  first.file.set_group_bytes(1, kMiB);
+  first.file.set_group_bytes(2, kMiB);
+  first.file.set_bytes(42 * kMiB);
+  const TaskCut cut =
+      Cut(options, {first, RowsFile("b", std::vector<uint64_t>(60, 100), 3 * kMiB / 2)});
+  EXPECT_EQ(cut.part_bytes, 0u);
+  ASSERT_GE(cut.tasks.size(), 4u);
+  const auto text = [&](size_t i) {
+    return absl::StrCat(cut.tasks[i].path(), " ", cut.tasks[i].begin(), " ", cut.tasks[i].end());
+  };
+  EXPECT_EQ(text(0), "a 0 1000");
+  EXPECT_EQ(text(1), "a 1000 1030");
+  EXPECT_EQ(text(2), "b 0 200");
+  EXPECT_EQ(text(3), "b 200 400");
+  EXPECT_EQ(cut.tasks.back().end(), 6000u);
+}
+
+TEST(TaskCutTest, ImpossibleRowGroupsAreRefused) {
+  IndexedFile file = RowsFile("a", {5, 6}, 10);
+  file.file.set_group_bytes(0, 11);
+  EXPECT_EQ(CutTasks(Workers(1), {file}).status().code(), absl::StatusCode::kInvalidArgument);
+  file = RowsFile("a", {5, UINT64_MAX}, 10);
+  EXPECT_EQ(CutTasks(Workers(1), {file}).status().code(), absl::StatusCode::kInvalidArgument);
+  file = RowsFile("a", {5}, 10);
+  file.file.add_group_rows(1);
+  EXPECT_EQ(CutTasks(Workers(1), {file}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(TaskCutTest, DealtTasksCoverEveryByteOnceInAscendingParts) {
   const std::vector<IndexedFile> files = {FileOf("a", 3 * kMiB + 5), FileOf("b", 0, 1),
                                           FileOf("c", 1000, 1), FileOf("d.gz", 700'000, 0, true),

@@ -81,6 +81,13 @@ TEST_F(JobDirectoryTest, MembersServeTheirJobsUntilTheJobsSettle) {
   Allocate(b, worker);
   EXPECT_THAT(jobs_.ServedBy(*pserver), ElementsAre(a, b));
   EXPECT_THAT(jobs_.ServedBy(*worker), ElementsAre(b));
+  EXPECT_THAT(jobs_.NeedingMember(*worker), ElementsAre(b));
+  Member* const reserved = Join(&members_, ROLE_WORKER, 1);
+  reserved->job_id = "a-2";
+  EXPECT_THAT(jobs_.ServedBy(*reserved), IsEmpty());
+  EXPECT_THAT(jobs_.NeedingMember(*reserved), IsEmpty()) << "only a plan needs it";
+  b->course.Recover();
+  EXPECT_THAT(jobs_.NeedingMember(*reserved), ElementsAre(b));
   worker->job_id.clear();
   EXPECT_THAT(jobs_.ServedBy(*worker), IsEmpty());
   SetDone(a);

@@ -48,7 +48,17 @@ TEST(JobMetricsTest, JobsThatAreNotOverHaveSeries) {
   job->mutable_checkpoint()->set_seconds(3);
   EXPECT_THAT(text(status), AllOf(HasSubstr(at + "s_made_total" + labels + "1\n"),
                                   HasSubstr(at + "_age_seconds" + labels + "12\n"),
-                                  HasSubstr(at + "_seconds" + labels + "3\n")));
+                                  HasSubstr(at + "_seconds" + labels + "3\n"),
+                                  Not(HasSubstr("sluice_scheduler_export"))));
+  job->mutable_export_()->set_made(4);
+  job->mutable_export_()->set_failed(1);
+  job->mutable_export_()->set_age_s(7);
+  job->mutable_export_()->set_seconds(0.5);
+  const std::string exported = "sluice_scheduler_export";
+  EXPECT_THAT(text(status), AllOf(HasSubstr(exported + "s_made_total" + labels + "4\n"),
+                                  HasSubstr(exported + "s_failed_total" + labels + "1\n"),
+                                  HasSubstr(exported + "_age_seconds" + labels + "7\n"),
+                                  HasSubstr(exported + "_seconds" + labels + "0.5\n")));
   job->set_state(JOB_DONE);
   EXPECT_THAT(text(status), Not(HasSubstr("job-1")));
 }

@@ -492,7 +492,7 @@ TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
                 MemberEndedReply reply;
                 return stub->MemberEnded(context, ended, &reply);
               }),
-              is("member_ended", "worker 1", "NOT_FOUND"));
+              is("member_ended", "worker 1", "FAILED_PRECONDITION"));
   EXPECT_THAT(line_of([&](auto* context) {
                 ShutdownReply reply;
                 return stub->Shutdown(context, ShutdownRequest(), &reply);

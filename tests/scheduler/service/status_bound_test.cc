@@ -32,6 +32,19 @@ TEST(StatusBoundTest, ASmallStatusIsUnchanged) {
   EXPECT_EQ(after.SerializeAsString(), before.SerializeAsString());
 }
 
+TEST(StatusBoundTest, SingleShardsGoBeforeEverythingElse) {
+  ClusterStatus status = Status(3, 3, 10);
+  const ClusterStatus before = status;
+  TableStatus* const table = status.mutable_members(0)->add_hosted()->add_tables();
+  table->set_rows(7);
+  for (int i = 0; i < 1000; ++i) table->add_each()->set_rows(i);
+  BoundStatus(before.ByteSizeLong() + 100, &status);
+  EXPECT_EQ(status.members(0).hosted(0).tables(0).each_size(), 0);
+  EXPECT_EQ(status.members(0).hosted(0).tables(0).rows(), 7u);
+  EXPECT_EQ(status.members_size(), 3);  // nothing else is missing
+  EXPECT_TRUE(status.jobs(0).has_config());
+}
+
 TEST(StatusBoundTest, ConfigurationsGoFirstAndTheStatusSaysSo) {
   ClusterStatus status = Status(3, 3, 2000);
   BoundStatus(8000, &status);

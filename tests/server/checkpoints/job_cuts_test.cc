@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/export_chain.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/server/test_worker.h"
@@ -164,6 +165,29 @@ TEST_F(JobCutsTest, ALaterCheckpointReplacesOneThatIsStillWritten) {
   cuts_->Begin(3, 60, *view_);
   cuts_->AwaitEnd();
   EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+}
+
+TEST_F(JobCutsTest, EvenNumbersAreExportsIfTheJobMakesThem) {
+  JobCuts::Options options = OptionsFor(root_);
+  options.export_root = root_ + "/export";
+  cuts_ = std::make_unique<JobCuts>(std::move(options));
+  cuts_->Begin(2, 40, *view_);
+  cuts_->AwaitEnd();
+  HostedCut cut = Now();
+  EXPECT_EQ(cut.state(), HostedCut::WRITTEN);
+  EXPECT_EQ(cut.since(), 0u) << "a base";
+  EXPECT_EQ(FilesOf(40), 0u);
+  EXPECT_EQ(Env::Real()->List(ExportFolder(root_ + "/export", 5, 2))->size(), 5u);
+  CutOrder order = Over(2);
+  order.set_export_since(17);
+  cuts_->SetOrder(order, *view_);
+  cuts_->Begin(4, 50, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().since(), 17u);
+  cuts_->Begin(5, 60, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().checkpoint(), 5u);
+  EXPECT_EQ(FilesOf(60), 5u) << "a checkpoint";
 }
 
 TEST_F(JobCutsTest, WithoutAFolderNoneIsMade) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <map>
 #include <new>
@@ -10,6 +11,7 @@
 
 #include "common/base/crc32c.h"
 #include "common/base/hash.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file.h"
 #include "tests/common/saved_model/memory_env.h"
@@ -338,6 +340,256 @@ TEST_F(ModelLoaderTest, ATableWithMoreRowsThanMaxRowsIsRefused) {
     for (const auto& shard : shards[0]) rows += shard->rows();
     EXPECT_LE(rows, limit);
   }
+}
+
+// A new job whose tables have other rows and columns than those of the checkpoint.
+class ModelLoaderStartTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kInputs = 700, kWidth = 1000;  // 3 blocks
+
+  // `rows`: of the dense table, with the start that they need; `dim`: of the embeddings.
+  static TableLayouts Tables(uint64_t rows, uint32_t dim, const TableStart* start) {
+    google::protobuf::RepeatedPtrField<TableConfig> tables;
+    TableConfig* const dense = tables.Add();
+    dense->set_name("deep");
+    dense->set_kind(TableConfig::DENSE);
+    dense->add_shape(rows);
+    dense->add_shape(kWidth);
+    dense->mutable_initializer()->mutable_uniform()->set_max(1);
+    dense->mutable_optimizer()->mutable_adam();
+    if (start != nullptr) *dense->mutable_start() = *start;
+    TableConfig* const sparse = tables.Add();
+    sparse->set_name(start == nullptr ? "embedding" : "embedding_5");
+    sparse->set_kind(TableConfig::SPARSE);
+    sparse->set_num_shards(start == nullptr ? 4 : 6);
+    if (start != nullptr) sparse->mutable_start()->set_table("embedding");
+    for (const char* name : {"wide", "embedding"}) {
+      ColumnGroup* const group = sparse->add_columns();
+      group->set_name(name);
+      group->set_dim(name[0] == 'w' ? 1 : dim);
+      group->mutable_initializer()->mutable_uniform()->set_max(1);
+      if (name[0] == 'w') {
+        group->mutable_optimizer()->mutable_ftrl();
+      } else {
+        group->mutable_optimizer()->mutable_adam();
+      }
+    }
+    return *CreateTableLayouts(tables, 9);
+  }
+
+  static ShardTable ShardsOf(const TableLayouts& tables, uint32_t p, uint32_t pservers) {
+    UpdatePolicy policy;
+    policy.mode = Mode::kSync;
+    ShardTable shards;
+    for (const auto& table : tables) {
+      shards.emplace_back(table->num_shards());
+      for (uint32_t s = p; s < table->num_shards(); s += pservers)
+        shards.back()[s] = MakeShard(table, s, policy, ShardLimits());
+    }
+    return shards;
+  }
+
+  // Rows of the dense table that two inputs have: inputs a, b, c of 300, 150 and 250 rows become c,
+  // 40 new rows, a.
+  static TableStart Start() {
+    TableStart start;
+    start.set_table("deep");
+    for (const auto& [from, to, count] :
+         {std::array<uint64_t, 3>{450, 0, 250}, std::array<uint64_t, 3>{0, 290, 300}}) {
+      TableStart::Run* const run = start.add_rows();
+      run->set_from(from), run->set_to(to), run->set_count(count);
+    }
+    return start;
+  }
+
+  // Makes the checkpoint "c" of tables with random values and state, whose bits are unlike.
+  void Save() {
+    const TableLayouts tables = Tables(kInputs, 3, nullptr);
+    const ShardTable shards = ShardsOf(tables, 0, 1);
+    std::mt19937_64 random(5);
+    std::normal_distribution<float> normal;
+    const TableLayout& dense = *tables[0];
+    saved_.assign(3, std::vector<float>(dense.elements()));
+    for (uint32_t array = 0; array < 3; ++array) {
+      for (float& value : saved_[array]) value = normal(random);
+      for (const auto& shard : shards[0])
+        shard->RestoreElements(array, 0, saved_[array].data(), saved_[array].size());
+    }
+    for (int i = 0; i < 3000; ++i) {
+      const uint64_t key = random(), last_seen = random() % 90;
+      const uint32_t count = 1 + random() % 50;
+      std::string record(reinterpret_cast<const char*>(&last_seen), sizeof(last_seen));
+      record.append(reinterpret_cast<const char*>(&count), sizeof(count));
+      for (uint32_t f = 0; f < tables[1]->dim() + tables[1]->state_floats(); ++f) {
+        const float value = normal(random);
+        record.append(reinterpret_cast<const char*>(&value), sizeof(value));
+      }
+      rows_[key] = record;
+      const char* const bytes = record.data();
+      shards[1][tables[1]->ShardOf(key)]->RestoreRows(&key, &bytes, 1);
+    }
+    ShardFacts facts;
+    facts.set_closed(90), facts.set_schedule_steps(90), facts.set_count(77), facts.set_updates(90);
+    Manifest manifest;
+    manifest.set_global_step(90);
+    for (const auto& table : shards) {
+      *manifest.add_tables() = table[0]->table().config();
+      for (const auto& shard : table) {
+        shard->RestorePosition(facts);
+        CutOptions options;
+        options.state = true;
+        *manifest.add_files() = *WriteShardFile("c", shard->table(), shard->index(),
+                                                shard->BeginCut(options).get(), &env_, kSaveId);
+      }
+    }
+    manifest.mutable_checkpoint()->set_mode("sync");
+    const absl::Status made = CommitCheckpoint("c", JobConfig(), manifest, &env_, kSaveId);
+    ASSERT_TRUE(made.ok()) << made;
+  }
+
+  absl::Status Load(const TableLayouts& tables, const ShardTable& shards, bool state,
+                    bool new_job) {
+    LoadProgress progress;
+    ModelLoader::Options options;
+    options.directory = "c";
+    options.state = state;
+    options.new_job = new_job;
+    options.threads = 3;
+    options.env = &env_;
+    options.progress = &progress;
+    return ModelLoader(options, tables, &shards).Load();
+  }
+
+  // The records of a shard as its cut has them: elements, or rows with their keys; and its facts.
+  static std::string RecordsOf(Shard* shard, ShardFacts* facts) {
+    CutOptions options;
+    options.state = true;
+    MemoryEnv env;
+    const auto file = WriteShardFile("x", shard->table(), shard->index(),
+                                     shard->BeginCut(options).get(), &env, kSaveId);
+    EXPECT_TRUE(file.ok()) << file.status();
+    const auto reader = *ShardFileReader::Open(&env, "x", shard->table().config(), *file);
+    *facts = reader->header().facts();
+    std::string records;
+    RunReader runs(reader.get(), 0, reader->runs());
+    for (std::string next = *runs.Next(1 << 20); !next.empty(); next = *runs.Next(1 << 20))
+      records += next;
+    return records;
+  }
+
+  void ExpectDense(const TableLayout& table, Shard* shard, bool state) const;
+  void ExpectSparse(const TableLayout& table, Shard* shard, bool state, size_t* rows) const;
+
+  static constexpr char kSaveId[] = "0123456789abcdef";
+  MemoryEnv env_;
+  std::vector<std::vector<float>> saved_;  // of the dense table: values and state
+  std::map<uint64_t, std::string> rows_;   // the records behind the keys
+};
+
+void ModelLoaderStartTest::ExpectDense(const TableLayout& table, Shard* shard, bool state) const {
+  std::vector<std::vector<float>> wanted(3, std::vector<float>(table.elements()));
+  table.InitialElements(0, table.elements(), wanted[0].data());
+  for (int array = 0; array < (state ? 3 : 1); ++array) {
+    std::copy_n(saved_[array].begin() + 450 * kWidth, 250 * kWidth, wanted[array].begin());
+    std::copy_n(saved_[array].begin(), 300 * kWidth, wanted[array].begin() + 290 * kWidth);
+  }
+  ShardFacts facts;
+  const std::string records = RecordsOf(shard, &facts);
+  const uint64_t first = shard->index() * table.block_elements(),
+                 n = table.ShardElements(shard->index());
+  ASSERT_EQ(records.size(), 3 * n * sizeof(float));
+  for (int array = 0; array < 3; ++array) {
+    EXPECT_EQ(std::memcmp(records.data() + array * n * sizeof(float), wanted[array].data() + first,
+                          n * sizeof(float)),
+              0)
+        << "array " << array << " of block " << shard->index();
+  }
+  EXPECT_EQ(facts.count(), state ? 77u : 0u);
+  EXPECT_EQ(facts.schedule_steps(), state ? 90u : 0u);
+  EXPECT_EQ(facts.closed(), 0u);
+}
+
+void ModelLoaderStartTest::ExpectSparse(const TableLayout& table, Shard* shard, bool state,
+                                        size_t* rows) const {
+  ShardFacts facts;
+  const std::string records = RecordsOf(shard, &facts);
+  const size_t floats = table.dim() + table.state_floats();
+  const size_t bytes = 8 + 12 + floats * sizeof(float);
+  ASSERT_EQ(records.size() % bytes, 0u);
+  for (size_t at = 0; at < records.size(); at += bytes, ++*rows) {
+    uint64_t key;
+    std::memcpy(&key, records.data() + at, sizeof(key));
+    const auto saved = rows_.find(key);
+    ASSERT_TRUE(saved != rows_.end());
+    // The saved floats: wide 1, embedding 3, then state: z, n, 3 m, 3 v.
+    const char* const from = saved->second.data() + 12;
+    std::vector<float> wanted(floats);
+    table.InitialRow(key, wanted.data());
+    std::memcpy(&wanted[0], from, 4 * sizeof(float));
+    if (state) {
+      std::memcpy(&wanted[6], from + 4 * sizeof(float), 2 * sizeof(float));
+      std::memcpy(&wanted[8], from + 6 * sizeof(float), 3 * sizeof(float));
+      std::memcpy(&wanted[13], from + 9 * sizeof(float), 3 * sizeof(float));
+    }
+    EXPECT_EQ(std::memcmp(records.data() + at + 20, wanted.data(), floats * sizeof(float)), 0);
+    const std::string history = state ? saved->second.substr(0, 12) : std::string(12, 0);
+    EXPECT_EQ(records.substr(at + 8, 12), history);
+  }
+  EXPECT_EQ(facts.schedule_steps(), state ? 90u : 0u);
+}
+
+TEST_F(ModelLoaderStartTest, RowsAndColumnsGoWhereTheTablesHaveThemNow) {
+  Save();
+  const TableStart start = Start();
+  for (const bool state : {true, false}) {
+    for (const uint32_t pservers : {1u, 3u}) {
+      SCOPED_TRACE(testing::Message() << (state ? "state on " : "values on ") << pservers);
+      size_t rows = 0;
+      const TableLayouts tables = Tables(590, 5, &start);
+      for (uint32_t p = 0; p < pservers; ++p) {
+        const ShardTable shards = ShardsOf(tables, p, pservers);
+        const absl::Status status = Load(tables, shards, state, state);
+        ASSERT_TRUE(status.ok()) << status;
+        for (const auto& shard : shards[0]) {
+          if (shard != nullptr) ExpectDense(*tables[0], shard.get(), state);
+        }
+        for (const auto& shard : shards[1]) {
+          if (shard != nullptr) ExpectSparse(*tables[1], shard.get(), state, &rows);
+        }
+      }
+      EXPECT_EQ(rows, rows_.size());
+    }
+  }
+}
+
+TEST_F(ModelLoaderStartTest, AJobThatContinuesHasItsOwnTablesWhateverItStartedFrom) {
+  Save();
+  TableStart start = Start();
+  const TableLayouts other = Tables(590, 5, &start);
+  EXPECT_EQ(Load(other, ShardsOf(other, 0, 1), true, /*new_job=*/false).code(),
+            absl::StatusCode::kInvalidArgument);
+  // Of the form of the checkpoint: the start does not move its rows again.
+  const TableLayouts own = Tables(kInputs, 3, nullptr);
+  google::protobuf::RepeatedPtrField<TableConfig> configs;
+  for (const auto& table : own) *configs.Add() = table->config();
+  *configs[0].mutable_start() = start;
+  const TableLayouts tables = *CreateTableLayouts(configs, 9);
+  const ShardTable shards = ShardsOf(tables, 0, 1);
+  ASSERT_TRUE(Load(tables, shards, true, /*new_job=*/false).ok());
+  ShardFacts facts;
+  const std::string records = RecordsOf(shards[0][0].get(), &facts);
+  EXPECT_EQ(std::memcmp(records.data(), saved_[0].data(), 262000 * sizeof(float)), 0);
+  EXPECT_EQ(facts.closed(), 90u);
+}
+
+TEST_F(ModelLoaderStartTest, AStartThatDoesNotFitIsRefused) {
+  Save();
+  TableStart start = Start();
+  start.mutable_rows(0)->set_from(451);
+  const TableLayouts tables = Tables(590, 5, &start);
+  const absl::Status status = Load(tables, ShardsOf(tables, 0, 1), true, true);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("table 'deep'"));
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ TEST_F(ReplyWriterTest, PartsKeepTheirOrderWhetherCopiedOrLent) {
 }
 
 TEST_F(ReplyWriterTest, MessagesEndAtPartBorders) {
-  const uint32_t rows = kChunkBytes / (3 * sizeof(float)) / 2;  // almost half a message
+  const uint32_t rows =
+      ReplyWriter::kBytesAChunk / (3 * sizeof(float)) / 2;  // almost half a message
   for (uint32_t shard = 0; shard < 4; ++shard) AddRows(shard, rows, 1);
   AddRows(4, 3 * rows, 1);  // larger than a message
   AddRows(5, 1, 1);

@@ -75,6 +75,29 @@ TEST_F(PserverMetricsTest, MemoryInUseAndReservedMemoryAreTwoSeries) {
   EXPECT_THAT(Text(), HasSubstr("sluice_pserver_table_reserved_bytes" + labels + " 4096\n"));
 }
 
+TEST_F(PserverMetricsTest, RowsThatComeAndGoAreCounted) {
+  metrics_.Update({job_}, counters_, streams_, 1);
+  EXPECT_THAT(Text(), Not(HasSubstr("sluice_pserver_row_limit{")));
+  TableStatus* const table = job_.mutable_tables(0);
+  table->set_row_limit(20);
+  table->mutable_turnover()->set_admitted(5);
+  table->mutable_turnover()->set_refused(4);
+  table->mutable_turnover()->set_expired(3);
+  table->mutable_turnover()->set_evicted(2);
+  table->mutable_turnover()->set_deleted(1);
+  metrics_.Update({job_}, counters_, streams_, 1);
+  const std::string text = Text(), of = "{job=\"job-1\",table=\"emb\"} ";
+  EXPECT_THAT(text, HasSubstr("sluice_pserver_row_limit" + of + "20\n"));
+  const std::string rows = "sluice_pserver_rows_";
+  EXPECT_THAT(text, HasSubstr(rows + "admitted_total" + of + "5\n"));
+  EXPECT_THAT(text, HasSubstr(rows + "refused_total" + of + "4\n"));
+  EXPECT_THAT(text, HasSubstr(rows + "expired_total" + of + "3\n"));
+  EXPECT_THAT(text, HasSubstr(rows + "evicted_total" + of + "2\n"));
+  EXPECT_THAT(text, HasSubstr(rows + "deleted_total" + of + "1\n"));
+  metrics_.Update({}, counters_, streams_, 1);
+  EXPECT_THAT(Text(), Not(HasSubstr("table=\"emb\"")));
+}
+
 TEST_F(PserverMetricsTest, SeriesOfAJobThatIsGoneDisappear) {
   metrics_.Update({job_}, counters_, streams_, 1);
   metrics_.Update({}, counters_, streams_, 1);

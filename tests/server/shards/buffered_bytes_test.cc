@@ -61,6 +61,9 @@ TEST(BufferedBytesTest, ARankMayBufferFourTimesWhatItsBatchCanHave) {
   EXPECT_EQ(MostOfRank(spec), 4 * 10'501 * kRow * 3 / 4 + 4 * kMiB);
   spec.mutable_tables(1)->set_max_rows(100);
   EXPECT_EQ(MostOfRank(spec), 4 * 100 * kRow * 3 / 4 + 4 * kMiB);
+  // Keys that are not admitted take no row.
+  spec.mutable_tables(1)->mutable_admit()->set_after(2);
+  EXPECT_EQ(MostOfRank(spec), 4 * 10'501 * kRow * 3 / 4 + 4 * kMiB);
 }
 
 // A second sparse table with rows of `dim` values, placed like table "e".

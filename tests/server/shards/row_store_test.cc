@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "server/shards/no_room.h"
@@ -45,6 +47,168 @@ TEST(RowStoreTest, BehavesAsAMapUnderRandomOperations) {
       ASSERT_EQ(store.size(), reference.size());
     }
   }
+}
+
+// Rows come, go and come back. `keys`: those that may; erased rows are freed at once or later.
+void CheckErasureAgainstAMap(const std::vector<uint64_t>& keys, uint64_t seed, bool* grew_while,
+                             size_t* most_spilled) {
+  std::mt19937_64 random(seed);
+  RowStore store(2, 1, ReadyPages::OfProcess());
+  std::map<uint64_t, std::vector<float>> reference;
+  std::map<uint32_t, std::vector<float>> unlinked;  // by id: bytes that must stay
+  std::set<uint32_t> used;
+  const auto floats_of = [&](uint32_t id) {
+    return std::vector<float>(store.weights(id), store.weights(id) + 3);
+  };
+  for (int round = 0; round < 300; ++round) {
+    // Phases in which the store grows, and others in which it shrinks.
+    const uint64_t insertions = round / 30 % 2 == 0 ? 3 : 1;
+    for (int op = 0; op < 40; ++op) {
+      const uint64_t key = keys[random() % keys.size()];
+      if (random() % 4 < insertions) {
+        bool created;
+        const uint32_t id = store.FindOrInsert(key, &created);
+        ASSERT_EQ(created, reference.count(key) == 0);
+        ASSERT_EQ(unlinked.count(id), 0u) << "an unlinked row is not free";
+        ASSERT_EQ(store.header(id)->key, key);
+        if (created) {
+          ASSERT_EQ(store.header(id)->count, 0u);
+          ASSERT_EQ(floats_of(id), std::vector<float>(3));
+          store.header(id)->version = 1;
+        }
+        ++store.header(id)->count;
+        for (int f = 0; f < 3; ++f) store.weights(id)[f] = static_cast<float>(random() % 1000);
+        reference[key] = floats_of(id);
+        used.insert(id);
+      } else {
+        *grew_while |= store.growing_for_test();
+        const uint32_t id = store.Unlink(key);
+        ASSERT_EQ(id != RowStore::kNoRow, reference.erase(key) == 1);
+        if (id == RowStore::kNoRow) continue;
+        ASSERT_FALSE(store.is_free(id));
+        unlinked[id] = floats_of(id);
+      }
+      *most_spilled = std::max(*most_spilled, store.spilled_for_test());
+    }
+    for (auto it = unlinked.begin(); it != unlinked.end();) {
+      ASSERT_EQ(floats_of(it->first), it->second);
+      if (random() % 3 == 0) {
+        ++it;
+        continue;
+      }
+      store.Free(it->first);
+      ASSERT_TRUE(store.is_free(it->first));
+      it = unlinked.erase(it);
+    }
+    ASSERT_EQ(store.size(), reference.size());
+    ASSERT_EQ(store.slots(), used.size());
+    std::vector<uint32_t> rows(keys.size());
+    store.Find(keys.data(), keys.size(), rows.data());
+    store.VisitRows(keys.data(), keys.size(), 3, [&](size_t i, RowStore::Row row) {
+      const auto at = reference.find(keys[i]);
+      ASSERT_EQ(row.header != nullptr, at != reference.end()) << keys[i];
+      ASSERT_EQ(rows[i] != RowStore::kNoRow, at != reference.end()) << keys[i];
+      if (row.header == nullptr) return;
+      ASSERT_EQ(row.header->key, keys[i]);
+      ASSERT_EQ(floats_of(rows[i]), at->second);
+    });
+  }
+  // Far fewer slots than insertions: freed rows were used again.
+  EXPECT_LT(store.slots(), keys.size() + 200);
+}
+
+TEST(RowStoreTest, ErasedRowsAreGoneAndTheirMemoryIsUsedAgain) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    std::vector<uint64_t> keys(900);
+    for (uint64_t& key : keys) key = random();
+    bool grew_while = false;
+    size_t most_spilled = 0;
+    CheckErasureAgainstAMap(keys, seed, &grew_while, &most_spilled);
+    EXPECT_TRUE(grew_while);
+  }
+}
+
+// Keys of a few homes, the last one among them, so that runs are long and keys are spilled.
+TEST(RowStoreTest, ErasureLeavesKeysOfOneSlotReachable) {
+  std::vector<uint64_t> keys;
+  for (uint64_t key = 0; keys.size() < 400; ++key) {
+    const uint64_t home = RowStore::HashForTest(key) >> 54;
+    if (home == 1023 || home == 1022 || home == 7 || home == 6) keys.push_back(key);
+  }
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    bool grew_while = false;
+    size_t most_spilled = 0;
+    CheckErasureAgainstAMap(keys, seed, &grew_while, &most_spilled);
+    EXPECT_TRUE(grew_while);
+    EXPECT_GT(most_spilled, 20u);
+  }
+}
+
+// The growth of the index stops at an empty slot that was full when keys of a slot before it were
+// spilled.
+TEST(RowStoreTest, SpilledKeysStayReachableWhileTheIndexGrowsPastTheirHome) {
+  // An index of 128 slots has 80 of them from home 112 on.
+  std::vector<uint64_t> keys, others;
+  for (uint64_t key = 0; keys.size() < 96 || others.size() < 30; ++key) {
+    const uint64_t home = RowStore::HashForTest(key) >> 57;
+    if (home == 112 && keys.size() < 96) keys.push_back(key);
+    if (home == 0 && others.size() < 30) others.push_back(key);
+  }
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  bool created;
+  for (const uint64_t key : keys) store.FindOrInsert(key, &created);
+  ASSERT_EQ(store.spilled_for_test(), 16u);
+  store.FindOrInsert(others[0], &created);
+  ASSERT_TRUE(store.growing_for_test());
+  for (size_t i = 0; i < 80; ++i) store.Free(store.Unlink(keys[i]));
+  ASSERT_EQ(store.spilled_for_test(), 16u);
+  for (size_t i = 1; i < others.size(); ++i) {
+    store.FindOrInsert(others[i], &created);
+    for (size_t k = 80; k < keys.size(); ++k) {
+      uint32_t row;
+      store.Find(&keys[k], 1, &row);
+      ASSERT_NE(row, RowStore::kNoRow) << k << " after " << i;
+    }
+  }
+  EXPECT_FALSE(store.growing_for_test());
+  EXPECT_EQ(store.size(), 16 + others.size());
+}
+
+TEST(RowStoreTest, AVisitDoesNotSeeARowThatAnEarlierOneErased) {
+  RowStore store(1, 0, ReadyPages::OfProcess());
+  bool created;
+  for (uint64_t key = 0; key < 20; ++key) store.FindOrInsert(key, &created);
+  std::vector<uint64_t> keys(20);
+  for (uint64_t i = 0; i < 20; ++i) keys[i] = i;
+  store.VisitRows(keys.data(), keys.size(), 1, [&](size_t i, RowStore::Row row) {
+    EXPECT_EQ(row.header == nullptr, i % 2 == 1) << i;
+    // Its bytes stay, so the row that was prefetched still has its key.
+    if (i % 2 == 0) store.Unlink(i + 1);
+  });
+}
+
+// Rows come and go for long: neither blocks nor index grow, and no probe gets long.
+TEST(RowStoreTest, ConstantTurnoverNeedsNoMoreMemory) {
+  RowStore store(4, 4, ReadyPages::OfProcess());
+  bool created;
+  constexpr uint64_t kLive = 50'000;
+  for (uint64_t key = 0; key < kLive; ++key) store.FindOrInsert(key, &created);
+  uint64_t key = kLive;
+  for (; key < 3 * kLive; ++key) {
+    store.Free(store.Unlink(key - kLive));
+    store.FindOrInsert(key, &created);
+  }
+  const size_t reserved = store.reserved_bytes(), slots = store.slots();
+  for (; key < 20 * kLive; ++key) {
+    store.Free(store.Unlink(key - kLive));
+    store.FindOrInsert(key, &created);
+  }
+  EXPECT_EQ(store.reserved_bytes(), reserved);
+  EXPECT_EQ(store.slots(), slots);
+  EXPECT_EQ(store.size(), kLive);
 }
 
 TEST(RowStoreTest, SmallestAndLargestKeysAreOrdinary) {

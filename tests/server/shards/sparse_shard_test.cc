@@ -1,4 +1,6 @@
 // Checks that rows of a saved model are loaded into a shard, and saved from it into a model.
+#include "server/shards/sparse_shard.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -232,6 +235,302 @@ TEST(SparseShardCountTest, ARowsCountStaysAtItsEnd) {
     push(one, one == copy.get() ? 1 : 6);
     EXPECT_NEAR(weight(one), 10 - 0.5 * 6, 1e-3);
   }
+}
+
+// A shard whose rows come and go, beside a map that holds what its rows must be.
+class ErasureModel {
+ public:
+  struct Row {
+    float weight = 0;
+    uint32_t count = 0;
+    bool operator==(const Row& other) const {
+      return weight == other.weight && count == other.count;
+    }
+  };
+  using Map = std::map<uint64_t, Row>;
+
+  ErasureModel() : layout_(Layout()), shard_(New()) {}
+
+  std::unique_ptr<SparseShard> New() const {
+    UpdatePolicy policy;
+    policy.keeps_tombstones = true;
+    return std::make_unique<SparseShard>(layout_, 0, policy, ShardLimits());
+  }
+
+  void Push(const std::vector<uint64_t>& keys) {
+    ++sequence_;
+    for (SparseShard* const shard : {shard_.get(), follower_.get()}) {
+      if (shard == nullptr) continue;
+      PushPart part;
+      part.rows = static_cast<uint32_t>(keys.size());
+      part.keys = keys;
+      part.values.assign(keys.size(), -1.0f);
+      const uint64_t sequence = sequence_ - (shard == shard_.get() ? 0 : followed_from_);
+      ASSERT_EQ(shard->Apply({0, 1, sequence, 1.0}, &part).status, PART_OK);
+    }
+    for (const uint64_t key : keys) {
+      Row& row = rows_[key];
+      row.weight += 1;
+      ++row.count;
+    }
+  }
+
+  void Erase(const std::vector<uint64_t>& keys) {
+    size_t gone = 0;
+    for (const uint64_t key : keys) gone += rows_.erase(key);
+    erased_ += gone;
+    EXPECT_EQ(shard_->EraseRows(keys.data(), keys.size(), RowEnd::kDeleted), gone);
+    if (follower_ == nullptr) return;
+    EXPECT_EQ(follower_->EraseRows(keys.data(), keys.size(), RowEnd::kDeleted), gone);
+  }
+
+  // The shard that the image makes.
+  std::unique_ptr<SparseShard> Restored(const std::vector<std::string>& image) const {
+    auto shard = New();
+    ShardImageReader reader(shard.get());
+    for (const std::string& piece : image) {
+      const absl::Status added = reader.Add(piece);
+      EXPECT_TRUE(added.ok()) << added;
+    }
+    return shard;
+  }
+
+  static Map Contents(SparseShard* shard) {
+    const auto cut = shard->BeginCut({/*state=*/true});
+    std::vector<std::string> image(1);
+    while (*cut->Next(&image.back())) image.emplace_back();
+    image.pop_back();
+    Map contents;
+    // Between the header and the index.
+    for (size_t i = 1; i + 1 < image.size(); ++i) {
+      for (size_t at = 0; at < image[i].size(); at += kRecord) {
+        uint64_t key;
+        Row row;
+        std::memcpy(&key, &image[i][at], sizeof(key));
+        std::memcpy(&row.count, &image[i][at + 16], sizeof(row.count));
+        std::memcpy(&row.weight, &image[i][at + 20], sizeof(row.weight));
+        contents[key] = row;
+      }
+    }
+    return contents;
+  }
+
+  SparseShard* shard() { return shard_.get(); }
+  SparseShard* follower() { return follower_.get(); }
+  const Map& rows() const { return rows_; }
+  uint64_t erased() const { return erased_; }
+  void Follow(std::unique_ptr<SparseShard> follower) {
+    follower_ = std::move(follower);
+    followed_from_ = sequence_;
+  }
+  // The job goes on with this shard.
+  void Replace(std::unique_ptr<SparseShard> shard) {
+    shard_ = std::move(shard);
+    follower_ = nullptr;
+    sequence_ = 0;
+  }
+
+ private:
+  static constexpr size_t kRecord = 8 + 8 + 4 + 4;
+
+  static std::shared_ptr<const TableLayout> Layout() {
+    google::protobuf::RepeatedPtrField<TableConfig> tables;
+    TableConfig* const table = tables.Add();
+    table->set_name("e");
+    table->set_kind(TableConfig::SPARSE);
+    table->set_num_shards(1);
+    table->add_columns()->set_dim(1);
+    table->mutable_columns(0)->mutable_optimizer()->mutable_sgd();
+    table->mutable_columns(0)->mutable_optimizer()->set_learning_rate(1.0f);
+    return (*CreateTableLayouts(tables, 1))[0];
+  }
+
+  const std::shared_ptr<const TableLayout> layout_;
+  std::unique_ptr<SparseShard> shard_, follower_;
+  Map rows_;
+  uint64_t sequence_ = 0, followed_from_ = 0, erased_ = 0;
+};
+
+TEST(SparseShardErasureTest, CutsCopiesAndRestoredShardsHoldTheRowsOfTheirMoment) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    ErasureModel model;
+    std::unique_ptr<ShardCut> cut;
+    std::vector<std::string> image;
+    ErasureModel::Map wanted;
+    uint64_t wanted_erased = 0;
+    int restored = 0;
+    const auto some = [&](size_t most) {
+      std::set<uint64_t> keys;
+      for (size_t n = random() % most; n > 0; --n) keys.insert(random() % 20000);
+      return std::vector<uint64_t>(keys.begin(), keys.end());
+    };
+    for (int round = 0; round < 150; ++round) {
+      model.Push(some(round < 15 ? 2000 : 300));
+      if (random() % 2 == 0) model.Erase(some(800));
+      ASSERT_EQ(model.shard()->rows(), model.rows().size());
+      if (cut == nullptr) {
+        if (random() % 3 != 0) continue;
+        cut = model.shard()->BeginCut({/*state=*/true});
+        wanted = model.rows();
+        wanted_erased = model.erased();
+        image.clear();
+        continue;
+      }
+      std::string piece;
+      const auto more = cut->Next(&piece);
+      ASSERT_TRUE(more.ok()) << more.status();
+      if (*more) {
+        image.push_back(piece);
+        continue;
+      }
+      cut = nullptr;
+      ++restored;
+      auto shard = model.Restored(image);
+      ASSERT_EQ(shard->rows(), wanted.size());
+      ASSERT_TRUE(ErasureModel::Contents(shard.get()) == wanted);
+      EXPECT_EQ(shard->turnover().deleted(), wanted_erased);
+      ASSERT_TRUE(ErasureModel::Contents(model.shard()) == model.rows());
+      if (model.follower() != nullptr) {
+        ASSERT_TRUE(ErasureModel::Contents(model.follower()) == model.rows());
+      }
+      // A copy of now, which goes through the same changes, or the shard of a resumed job.
+      image.clear();
+      cut = model.shard()->BeginCut({/*state=*/true});
+      while (*cut->Next(&piece)) image.push_back(piece);
+      cut = nullptr;
+      if (random() % 2 == 0) {
+        model.Follow(model.Restored(image));
+      } else {
+        model.Replace(model.Restored(image));
+      }
+    }
+    EXPECT_GT(restored, 5);
+    // Slots are used again, also after cuts: without that there would be one for each new row.
+    EXPECT_LT(model.shard()->reserved_bytes(), 24u << 20);
+  }
+}
+
+// The key comes back while the cut that has its old row is open.
+TEST(SparseShardErasureTest, AKeyThatComesBackDuringACutIsOutsideOfIt) {
+  ErasureModel model;
+  model.Push({1, 2, 3});
+  model.Push({1});
+  for (const bool read_before : {false, true}) {
+    SCOPED_TRACE(read_before);
+    const ErasureModel::Map wanted = model.rows();
+    const auto cut = model.shard()->BeginCut({/*state=*/true});
+    std::vector<std::string> image(1);
+    ASSERT_TRUE(*cut->Next(&image[0]));
+    std::string piece;
+    const auto read = [&] {
+      while (*cut->Next(&piece)) image.push_back(piece);
+    };
+    if (read_before) read();
+    model.Push({2});  // saves the record of the cut
+    model.Erase({1, 2});
+    model.Push({1, 2, 4});
+    model.Erase({4});  // younger than the cut
+    model.Push({5});
+    if (!read_before) read();
+    const auto shard = model.Restored(image);
+    EXPECT_TRUE(ErasureModel::Contents(shard.get()) == wanted);
+  }
+  EXPECT_TRUE(ErasureModel::Contents(model.shard()) == model.rows());
+}
+
+TEST(SparseShardErasureTest, FactsNameTheRowsThatAreGone) {
+  ErasureModel model;
+  model.Push({1, 2, 3});
+  model.Erase({3, 7});
+  model.Push({1});
+  model.Erase({1});
+  ShardFacts facts;
+  model.shard()->BeginCut({/*state=*/true}, &facts);
+  EXPECT_EQ(facts.turnover().deleted(), 2u);
+  ASSERT_EQ(facts.tombstones_size(), 2);
+  EXPECT_EQ(facts.tombstones(0).key(), 3u);
+  EXPECT_EQ(facts.tombstones(0).schedule_step(), 0u);
+  EXPECT_EQ(facts.tombstones(1).key(), 1u);
+  EXPECT_EQ(facts.tombstones(1).schedule_step(), 1u);
+  EXPECT_EQ(facts.tombstones_since(), 0u);
+}
+
+// A base, then what deltas say of random changes, is what the shard holds.
+TEST(SparseShardErasureTest, DeltasSayWhatHasChangedSinceTheLastOne) {
+  for (const uint32_t seed : {1u, 2u, 3u}) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    ErasureModel model;
+    std::map<uint64_t, float> exported;
+    uint64_t since = 0;
+    for (int round = 0; round < 40; ++round) {
+      for (int i = random() % 4; i > 0; --i) {
+        std::set<uint64_t> keys;
+        while (keys.size() < 3) keys.insert(random() % 25);
+        const std::vector<uint64_t> chosen(keys.begin(), keys.end());
+        // Also without any update since the cut before.
+        random() % 3 == 0 ? model.Erase(chosen) : model.Push(chosen);
+      }
+      CutOptions options;
+      options.since = since;
+      ShardFacts facts;
+      const auto cut = model.shard()->BeginCut(options, &facts);
+      ErasureModel::Map wanted = model.rows();
+      if (round % 2 == 0) {  // while it is read
+        model.Push({1, 2, 30});
+        model.Erase({3});
+      }
+      ShardFileHeader header;
+      std::string piece;
+      size_t rows = 0;
+      std::map<uint64_t, float> delta;
+      for (bool first = true; *cut->Next(&piece); first = false) {
+        if (first) {
+          ASSERT_TRUE(
+              header.ParseFromArray(piece.data() + 12, static_cast<int>(piece.size()) - 12));
+          continue;
+        }
+        if (rows == header.rows()) continue;  // the index
+        for (size_t at = 0; at < piece.size(); at += 12, ++rows) {
+          uint64_t key;
+          std::memcpy(&key, &piece[at], sizeof(key));
+          std::memcpy(&delta[key], &piece[at + 8], sizeof(float));
+        }
+      }
+      EXPECT_EQ(header.rows(), delta.size());
+      if (since == 0) exported.clear();
+      for (const uint64_t key : header.gone()) {
+        exported.erase(key);
+        EXPECT_EQ(delta.count(key), 0u);
+      }
+      for (const auto& [key, weight] : delta) exported[key] = weight;
+      ASSERT_EQ(exported.size(), wanted.size()) << "round " << round;
+      for (const auto& [key, row] : wanted) EXPECT_EQ(exported[key], row.weight) << key;
+      if (random() % 5 == 0) continue;  // it was given up
+      since = facts.schedule_steps();
+      model.shard()->DropTombstones(since);
+    }
+  }
+}
+
+TEST(SparseShardErasureTest, ADeltaThatCannotNameAllFails) {
+  ErasureModel model;
+  model.Push({1, 2, 3});
+  for (int i = 0; i < 5; ++i) model.Push({1});
+  model.shard()->DropTombstones(5);
+  CutOptions options;
+  options.since = 3;
+  std::string piece;
+  EXPECT_EQ(model.shard()->BeginCut(options)->Next(&piece).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  options.since = 5;
+  EXPECT_TRUE(model.shard()->BeginCut(options)->Next(&piece).ok());
+  // A base follows, and the least step of all shards may be before those of this one.
+  model.shard()->DropTombstones(0);
+  options.since = 3;
+  EXPECT_TRUE(model.shard()->BeginCut(options)->Next(&piece).ok());
 }
 
 // Two shards share 5 rows: 3 and 2.

@@ -235,6 +235,19 @@ TEST_F(JobOpenerTest, TheStateOfManyRanksInManyShardsMustFitInMemory) {
   EXPECT_EQ(CodeOf(spec), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(JobOpenerTest, SketchesOfTablesWithAdmitMustFitInMemory) {
+  JobSpec spec = MakeSpec(1, true, 0);
+  spec.mutable_tables(1)->mutable_admit()->set_after(2);
+  spec.mutable_tables(1)->mutable_admit()->set_sketch_kib(1024);
+  const uint64_t needed = (uint64_t{2} << 20) + 4 * 4 + RankState(spec, 1 + 4);
+  resources_.available_memory = [=] { return needed; };
+  EXPECT_EQ(CodeOf(spec), absl::StatusCode::kOk);
+  resources_.available_memory = [=] { return needed - 1; };
+  const absl::Status status = Open(spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("sketch_kib"));
+}
+
 TEST_F(JobOpenerTest, InitialModelFillsTheShards) {
   const JobSpec spec = MakeSpec(1, true, 0);
   const auto first = Open(spec);
@@ -248,6 +261,29 @@ TEST_F(JobOpenerTest, InitialModelFillsTheShards) {
   EXPECT_THAT(Dense(*second), ElementsAre(4, 3, 2, 1));
   EXPECT_GT(progress_.read(), 0u);
   EXPECT_EQ(progress_.read(), progress_.planned());
+}
+
+TEST_F(JobOpenerTest, KeysWithoutARowAreEvaluatedAsTheModelReadsThem) {
+  const JobSpec initial = MakeSpec(1, true, 0);
+  JobSpec zero = initial;
+  zero.mutable_tables(1)->mutable_admit()->set_after(2);
+  zero.mutable_tables(1)->mutable_admit()->set_sketch_kib(8);
+  zero.mutable_tables(1)->mutable_admit()->set_before(AdmitConfig::ZERO);
+  for (const JobSpec& trained : {zero, initial}) {
+    Save(trained, *Open(trained));
+    for (JobSpec spec : {zero, initial}) {
+      spec.mutable_config()->set_evaluate_only(true);
+      spec.mutable_config()->set_initial_model("m");
+      const auto job = Open(spec);
+      ASSERT_TRUE(job.ok()) << job.status();
+      const uint64_t key = 7;
+      std::vector<float> row(3);
+      job->view->FindShard(1, job->layouts[1]->ShardOf(key))
+          ->Read(&key, 1, reinterpret_cast<uint8_t*>(row.data()));
+      const bool zeros = trained.tables(1).has_admit();
+      EXPECT_EQ(row, std::vector<float>(3, zeros ? 0.0f : kInitialSparse)) << zeros;
+    }
+  }
 }
 
 TEST_F(JobOpenerTest, UnreadableInitialModelFailsTheOpening) {

@@ -48,6 +48,27 @@ TEST_F(WorkerCutsTest, ACommitOfAMultipleNamesACheckpointOnce) {
   EXPECT_EQ(cuts_.ForCommit(11), 0u) << "an older one";
 }
 
+TEST_F(WorkerCutsTest, OfTwoThatTakeTheSamePlaceOneIsNamed) {
+  // A checkpoint, number 3, or an export, number 4, whichever is due first.
+  WorkerCheckpoint wanted;
+  wanted.set_number(3);
+  wanted.set_every_steps(10);
+  wanted.set_after(3);
+  cuts_.SetWanted(wanted);
+  wanted.set_number(4);
+  cuts_.SetWanted(wanted);
+  wanted.set_number(3);
+  cuts_.SetWanted(wanted);
+  EXPECT_EQ(cuts_.ForCommit(10), 3u);
+  wanted.set_number(4);
+  cuts_.SetWanted(wanted);
+  EXPECT_EQ(cuts_.ForCommit(20), 0u) << "the scheduler has not heard of number 3 yet";
+  wanted.set_number(6);
+  wanted.set_after(4);
+  cuts_.SetWanted(wanted);
+  EXPECT_EQ(cuts_.ForCommit(30), 6u);
+}
+
 TEST_F(WorkerCutsTest, DoesNotNameACheckpointThatIsNoLongerWanted) {
   Want(1, 3);
   cuts_.SetWanted(WorkerCheckpoint());

@@ -78,7 +78,7 @@ TEST_F(BatchSourceTest, ATaskInPartsHasTheExamplesOfAllOfThemInOneOrder) {
   const TempFolder folder;
   JobConfig job;
   for (const char* name : {"1", "2"}) job.mutable_data()->add_train_files(folder.Write(name, "x"));
-  context_.files = *DataFiles::See(job);
+  context_.files = *DataFiles::See(job, Env::Real());
   config()->mutable_train()->set_batch_size(4);
   DataTask task = Task(7, 0, 0);
   task.clear_path();

@@ -29,7 +29,8 @@ class CsvModel : public FakeModel {
 // Records how often the lines of each file are counted.
 class WatchedData : public DataSource {
  public:
-  explicit WatchedData(std::unique_ptr<DataSource> data) : data_(std::move(data)) {}
+  explicit WatchedData(std::unique_ptr<DataSource> data)
+      : DataSource(data->env()), data_(std::move(data)) {}
   absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override {
     return data_->TextBytes(path);
   }
@@ -77,7 +78,8 @@ class DataIndexTest : public ::testing::Test {
     }
     *spec_.mutable_config() = job;
     model_ = std::make_unique<CsvModel>(SchemaForTest(job));
-    data_ = std::make_unique<WatchedData>(*DataSource::Create(job.data(), model_->schema()));
+    data_ = std::make_unique<WatchedData>(
+        *DataSource::Create(job.data(), model_->schema(), Env::Real()));
     context_.spec = &spec_;
     context_.mode = Mode::kSync;
     context_.model = model_.get();
@@ -91,7 +93,7 @@ class DataIndexTest : public ::testing::Test {
     spec_.set_worker_num(ranks);
     context_.rank = rank;
     *table = PieceTable();
-    auto files = DataFiles::See(spec_.config());
+    auto files = DataFiles::See(spec_.config(), Env::Real());
     EXPECT_TRUE(files.ok()) << files.status();
     context_.files = *files;
     IndexReport report;

@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <optional>
@@ -274,6 +277,61 @@ TEST(DenseReplicaTest, ANewJobTakesStateAndScheduleButNoSteps) {
   Step(&first, 4);
   Step(&second, 4);
   EXPECT_EQ(Values(second, 0), Values(first, 0));
+}
+
+TEST(DenseReplicaTest, RowsOfANewJobComeFromWhereItsFeaturesWere) {
+  const OptimizerConfig optimizer = Optimizer("adam", "exponential");
+  MemoryEnv env;
+  DenseReplica first(DenseReplicaTables(optimizer));
+  for (uint64_t step = 0; step < 4; ++step) Step(&first, step);
+  SaveReplica(first, "/day1", /*state=*/true, &env);
+  // Rows 260 to 299, 3 new rows, rows 0 to 255: one block more is not needed, and borders move.
+  google::protobuf::RepeatedPtrField<TableConfig> configs;
+  for (const auto& table : DenseReplicaTables(optimizer)) *configs.Add() = table->config();
+  configs[0].set_shape(0, 299);
+  TableStart* const start = configs[0].mutable_start();
+  start->set_table("large");
+  for (const auto& [from, to, count] :
+       {std::array<uint64_t, 3>{260, 0, 40}, std::array<uint64_t, 3>{0, 43, 256}}) {
+    TableStart::Run* const run = start->add_rows();
+    run->set_from(from), run->set_to(to), run->set_count(count);
+  }
+  const TableLayouts tables = *CreateTableLayouts(configs, 3);
+  const auto expect = [&](DenseReplica* second, size_t arrays) {
+    const DenseReplica fresh(tables);
+    const auto from = first.Arrays(), to = second->Arrays();  // large, its state, small, its state
+    const size_t now = 299 * kReplicaColumns, was = kReplicaRows * kReplicaColumns;
+    for (size_t array = 0; array < 3; ++array) {
+      const float* const a = array == 0 ? from[0].data() : from[1].data() + (array - 1) * was;
+      const float* const b = array == 0 ? to[0].data() : to[1].data() + (array - 1) * now;
+      const bool moved = array < arrays;
+      const auto same = [&](size_t old_row, size_t row, size_t rows) {
+        return std::memcmp(a + old_row * kReplicaColumns, b + row * kReplicaColumns,
+                           rows * kReplicaColumns * sizeof(float)) == 0;
+      };
+      EXPECT_EQ(same(260, 0, 40), moved) << array;
+      EXPECT_EQ(same(0, 43, 256), moved) << array;
+      if (array == 0) {
+        EXPECT_EQ(std::memcmp(fresh.values(0) + 40 * kReplicaColumns, b + 40 * kReplicaColumns,
+                              3 * kReplicaColumns * sizeof(float)),
+                  0);
+      } else {
+        EXPECT_EQ(std::count(b + 40 * kReplicaColumns, b + 43 * kReplicaColumns, 0.0f),
+                  3 * kReplicaColumns);
+      }
+    }
+    EXPECT_EQ(Values(*second, 1), Values(first, 1));
+  };
+  DenseReplica second(tables);
+  ASSERT_TRUE(second.Load({"/day1", true, /*new_job=*/true, {}}, &env).ok());
+  expect(&second, 3);
+  EXPECT_EQ(second.Counts()[1], first.Counts()[1]);
+  DenseReplica values(tables);
+  ASSERT_TRUE(values.Load({"/day1", false, false, {}}, &env).ok());
+  expect(&values, 1);
+  // A job that continues has its own tables.
+  EXPECT_EQ(DenseReplica(tables).Load({"/day1", true, false, {}}, &env).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(DenseReplicaTest, RefusesOtherTablesRulesAndSteps) {

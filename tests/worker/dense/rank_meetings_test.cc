@@ -195,7 +195,7 @@ TEST_F(RankMeetingsTest, GradientsOfARankThatIsLostBeforeItsPushAreUsed) {
   for (const std::vector<float>& ones : gradients_.dense) other.dense.emplace_back(ones.size(), 7);
   ExpectOk(Run(
       [&](uint32_t rank) {
-        if (rank != 1) return meetings(rank).Recover(absl::UnavailableError("a rank ended"));
+        if (rank != 1) return meetings(rank).Recover(absl::UnavailableError("a rank ended"), 4);
         const absl::Status met = meetings(rank).Meet(3);
         if (!met.ok()) return met;
         tables_[rank]->Ready(other, rank + 1, 1);
@@ -214,7 +214,7 @@ TEST_F(RankMeetingsTest, GradientsOfAStepThatALostRankHasCommittedAreUsedAgain) 
   ExpectOk(Run(
       [&](uint32_t rank) {
         return rank == 0 ? meetings(rank).Meet(4)
-                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"));
+                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"), 4);
       },
       2));
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -238,7 +238,7 @@ TEST_F(RankMeetingsTest, AStepThatOneRankKnowsToHaveClosedIsUpdatedOnceByAll) {
   ExpectOk(Run(
       [&](uint32_t rank) {
         return rank == 1 ? meetings(rank).Meet(0)
-                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"));
+                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"), 4);
       },
       2));
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -258,7 +258,7 @@ TEST_F(RankMeetingsTest, AStepThatTheSchedulerKnowsToHaveClosedIsUpdatedByAll) {
   ExpectOk(Run(
       [&](uint32_t rank) {
         return rank == 1 ? meetings(rank).Meet(0)
-                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"));
+                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"), 4);
       },
       2, /*closed=*/4));
   for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(meetings(rank).closed(), 4u);
@@ -272,7 +272,7 @@ TEST_F(RankMeetingsTest, RanksThatCannotContinueSayWhy) {
       [&](uint32_t rank) {
         // An earlier life has committed a step of which nobody has the gradients.
         return rank == 1 ? meetings(rank).Meet(4)
-                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"));
+                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"), 4);
       },
       2);
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -309,9 +309,57 @@ TEST_F(RankMeetingsTest, ARankThatIsCancelledDoesNotGiveUp) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     tables_[0]->Cancel();
   });
-  EXPECT_TRUE(absl::IsCancelled(meetings(0).Recover(absl::UnavailableError("it broke"))));
+  EXPECT_TRUE(absl::IsCancelled(meetings(0).Recover(absl::UnavailableError("it broke"), 2)));
   canceller.join();
   EXPECT_EQ(ReportOf(0).error(), "");
+}
+
+TEST_F(RankMeetingsTest, AStepAfterTheEndOfTrainingIsLeftOpenByAllAndLossesAreRecovered) {
+  patience_ = absl::InfiniteDuration();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) Begin(rank, /*rejoins=*/false);
+  Train(3);
+  // Rank 1 has ended the job, and rank 2 hears of it after rank 0 has left the group.
+  std::atomic<bool> left{false};
+  const auto results = Run(
+      [&](uint32_t rank) {
+        if (rank == 1) {
+          meetings(rank).EndAfter(3);
+          while (tables_[0]->WaitingFor().empty() || tables_[2]->WaitingFor().empty())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          meetings(0).EndAfter(3);
+          while (!left) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          meetings(2).EndAfter(3);
+          return absl::OkStatus();
+        }
+        const absl::Status exchanged = Exchange(rank, 3);
+        if (rank == 0) left = true;
+        return exchanged;
+      },
+      1);
+  EXPECT_TRUE(results[1].ok()) << results[1];
+  for (const uint32_t rank : {0, 2}) {
+    EXPECT_FALSE(results[rank].ok());
+    EXPECT_FALSE(meetings(rank).NeverCloses(3));
+    EXPECT_TRUE(meetings(rank).NeverCloses(4));
+    EXPECT_EQ(ReportOf(rank).error(), "") << "nobody gives the job up";
+  }
+  Lose(2);
+  meetings(2).EndAfter(3);
+  ExpectOk(Run(
+      [&](uint32_t rank) {
+        return rank == 2 ? meetings(rank).Meet(3)
+                         : meetings(rank).Recover(absl::UnavailableError("a rank ended"), 0);
+      },
+      2));
+  for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(meetings(rank).closed(), 3u);
+  EXPECT_THAT(Values(), Each(Expected(3)));
+}
+
+TEST_F(RankMeetingsTest, AKnownEndEndsTheExchangeOfALaterStepAtOnce) {
+  Train(2);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) meetings(rank).EndAfter(2);
+  EXPECT_FALSE(Exchange(0, 2).ok());
+  EXPECT_EQ(tables_[0]->WaitingFor(), "");
 }
 
 TEST_F(RankMeetingsTest, ARankThatIsCalledLeavesItsGroupAlsoWithoutAnError) {

@@ -35,6 +35,7 @@ TEST(WorkerMetricsTest, PlacesThatWereAskedHaveMetrics) {
   stores.requests = 7;
   stores.retries = 2;
   stores.bytes = 1000;
+  stores.bytes_sent = 500;
   stores.nanoseconds = 2'500'000'000;
   const std::map<std::string, const PlaceUse*> places = {{"s3", &stores}, {"http", &web}};
   metrics.SetPlaces(places);
@@ -42,6 +43,7 @@ TEST(WorkerMetricsTest, PlacesThatWereAskedHaveMetrics) {
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_requests_total{place=\"s3\"} 7\n"));
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_retries_total{place=\"s3\"} 2\n"));
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_bytes_total{place=\"s3\"} 1000\n"));
+  EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_sent_bytes_total{place=\"s3\"} 500\n"));
   EXPECT_THAT(Text(metrics), HasSubstr("sluice_worker_place_seconds_total{place=\"s3\"} 2.5\n"));
   EXPECT_THAT(Text(metrics), Not(HasSubstr("place=\"http\"")));
 }

@@ -17,6 +17,7 @@ using ::testing::SizeIs;
 // "Text" of 5 lines of one byte. Line i has key 10 + i in slot 0, i in slot 1, and 10 in slot 2.
 class KeyedData : public DataSource {
  public:
+  KeyedData() : DataSource(Env::Real()) {}
   absl::StatusOr<uint64_t> TextBytes(const std::string&) const override { return 5; }
   absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string&, uint64_t, uint64_t,
                                                    uint64_t) const override {
@@ -59,7 +60,7 @@ TEST(EvaluatorTest, EachBatchIsScoredOnTheRowsOfItsSparseTables) {
   context.data = &data;
   context.stats = &stats;
   context.cancelled = &cancelled;
-  const auto files = DataFiles::See(job);
+  const auto files = DataFiles::See(job, Env::Real());
   ASSERT_TRUE(files.ok()) << files.status();
   context.files = *files;
 

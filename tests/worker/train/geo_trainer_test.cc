@@ -610,6 +610,29 @@ TEST_P(GeoCheckpointTest, ARestoredRankHoldsWhatTheFileHolds) {
   EXPECT_THAT(client_->pulled_keys, ElementsAre(9));
 }
 
+TEST_P(GeoCheckpointTest, TheStateOfAProgramsSourceIsBehindThatOfTheOptimizer) {
+  Init(4);
+  StatesOfSource source;
+  context_.own_data = &source;
+  for (const uint64_t batches : {2, 3, 64}) source.states()->Keep({0, batches, "state"});
+  Train(Batches(3));
+  Ask(1);
+  trainer_->AnswerCheckpoint();
+  ASSERT_EQ(reports_.size(), 1u);
+  GeoRestore restore;
+  restore.directory = dir_ + "/step-5";
+  restore.file = reports_[0].state().file();
+
+  StatesOfSource restored;
+  context_.own_data = &restored;
+  NewTrainer();
+  ASSERT_TRUE(trainer_->Restore(restore).ok()) << trainer_->Restore(restore);
+  const auto state = restored.states()->Before(0, 1000);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_EQ(state->batches, 3u) << "the newest that is not ahead of what was trained";
+  EXPECT_EQ(state->bytes, "state");
+}
+
 TEST_P(GeoCheckpointTest, ADamagedFileIsRefusedAndNoneStartsAfresh) {
   Init(4);
   Train(Batches(3));

@@ -38,16 +38,22 @@ class FakeMeetings : public RankMeetings {
   const std::atomic<bool>& asked() const override { return asked_; }
   absl::Status Attend() override { return absl::OkStatus(); }
   absl::Status Meet(uint64_t) override { return absl::OkStatus(); }
-  absl::Status Recover(const absl::Status& why) override {
+  absl::Status Recover(const absl::Status& why, uint64_t) override {
     if (!known_after_meeting) return why;
     closed_ = *known_after_meeting;
     return absl::OkStatus();
   }
   absl::Status GiveUp(const absl::Status& why) override { return why; }
+  void EndAfter(uint64_t steps) override { last_step = steps; }
+  bool NeverCloses(uint64_t step) const override { return step > last_step; }
+  absl::Status RunFor(uint64_t, absl::FunctionRef<absl::Status()> operation) override {
+    return operation();
+  }
   uint64_t closed() const override { return closed_; }
   bool has_means() const override { return true; }
   ClosedStep* newest() override { return &newest_; }
   std::optional<uint64_t> known_after_meeting;  // steps that have closed; nullopt: nobody meets
+  uint64_t last_step = UINT64_MAX;
 
  private:
   Collective* const group_;
@@ -105,6 +111,31 @@ TEST(CollectiveCommitTest, ARankThatIsLostBeforeItsCommitLeavesTheStepOpen) {
   EXPECT_TRUE(results[1].ok()) << "its meeting knew that the step had closed: " << results[1];
 }
 
+TEST(CollectiveCommitTest, TheLastStepOfAJobClosesWithoutRecordsAndALaterOneNever) {
+  RankThreads group("shm", 2, Options());
+  group.Join();
+  const std::atomic<bool> known{true};
+  group.ExpectOk([&](uint32_t rank, Collective& collective) -> absl::Status {
+    if (rank == 1) {
+      collective.Leave();
+      return absl::OkStatus();
+    }
+    FakeMeetings meetings(&collective, rank, 2);
+    CollectiveCommit commit(&meetings, nullptr);
+    meetings.EndAfter(4);
+    EXPECT_TRUE(commit.Start(4, {}, 0).ok());
+    EXPECT_FALSE(commit.WaitUnless(known).has_value());
+    EXPECT_FALSE(commit.Wait().ok());
+    commit.Drop();
+    EXPECT_TRUE(commit.Wait().ok()) << "nothing is committed any more";
+    EXPECT_TRUE(commit.Start(3, {}, 0).ok());
+    EXPECT_EQ(commit.WaitUnless(known), absl::OkStatus());
+    EXPECT_TRUE(commit.Start(2, {}, 0).ok());
+    EXPECT_FALSE(commit.Wait().ok()) << "of a step before the last one nothing is known";
+    return absl::OkStatus();
+  });
+}
+
 TEST(CollectiveCommitTest, RanksAtDifferentStepsGetAnError) {
   RankThreads group("shm", 2, Options());
   group.Join();
@@ -148,13 +179,14 @@ class RecordingTables : public DenseTables {
   }
   absl::Status Exchange(uint64_t step, const StepBuffers*, double) override {
     events.push_back(absl::StrCat("exchange ", step));
-    return absl::OkStatus();
+    return on_exchange ? on_exchange(step) : absl::OkStatus();
   }
   absl::Status CloseStep(uint64_t steps) override {
     events.push_back(absl::StrCat("close ", steps));
     return absl::OkStatus();
   }
   std::vector<std::string> events;
+  std::function<absl::Status(uint64_t step)> on_exchange;  // may be null
 
  private:
   float values_[2] = {};
@@ -185,6 +217,7 @@ class DenseOnlyTrainerTest : public ::testing::Test {
     context.stats = &stats_;
     context.cuts = &cuts_;
     context.cancelled = &cancelled;
+    context.end = &end_.emplace();
     BatchQueue queue(steps + 1);
     for (size_t i = 0; i < steps; ++i) {
       auto prepared = std::make_shared<PreparedBatch>();
@@ -203,6 +236,7 @@ class DenseOnlyTrainerTest : public ::testing::Test {
   RecordingTables tables_;
   WorkerStats stats_{"job", 0, 1000, nullptr};
   WorkerCuts cuts_{"job", 0, 1, nullptr};
+  std::optional<TrainingEnd> end_;
   absl::Status pushed_;  // of each push to pservers
   absl::Status status_;
   std::vector<uint64_t> commits_;  // at pservers
@@ -235,6 +269,25 @@ TEST_F(DenseOnlyTrainerTest, PserversWithTablesCloseTheSteps) {
   Train(TableConfig::PSERVER, 2);
   ASSERT_TRUE(status_.ok()) << status_;
   EXPECT_THAT(commits_, ElementsAre(0, 1));
+}
+
+TEST_F(DenseOnlyTrainerTest, AStepWhoseExchangeEndsWithTheTrainingIsDropped) {
+  group_.Join();
+  for (const TableConfig::UpdateAt at : {TableConfig::COLLECTIVE, TableConfig::PSERVER}) {
+    tables_.events.clear();
+    tables_.on_exchange = [this](uint64_t step) -> absl::Status {
+      if (step < 1) return absl::OkStatus();
+      EarlyEnd end;
+      end.set_last_step(1);
+      end_->Set(end);
+      return absl::UnavailableError("rank 1 has left");
+    };
+    Train(at, 3);
+    ASSERT_TRUE(status_.ok()) << status_;
+    EXPECT_EQ(tables_.events.back(), "exchange 1");
+    EXPECT_EQ(stats_.EpochReport().examples(), 3u);
+    EXPECT_EQ(stats_.EpochSteps(), 1u);
+  }
 }
 
 TEST_F(DenseOnlyTrainerTest, TheExchangeBeginsBeforeThePushIsAcknowledged) {

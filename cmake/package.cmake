@@ -1,0 +1,51 @@
+# What a Debian package has, component `deb`: programs, systemd units, the demonstration, documents, and what
+# deploy/package/make.sh has made for it: man pages, completions of shells, copyright and changelog. Component `deb_arrow` is a
+# package of its own, for Parquet. make.sh runs CPack.
+set(deb COMPONENT deb EXCLUDE_FROM_ALL)
+# Folders have the mode of a package, and not of the umask of the build.
+set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+install(TARGETS sluice sluice-scheduler sluice-pserver sluice-worker RUNTIME DESTINATION bin ${deb})
+install(FILES deploy/sluice-scheduler.service deploy/sluice-pserver@.service deploy/sluice-worker@.service
+  DESTINATION lib/systemd/system ${deb})
+install(FILES deploy/sysusers.conf DESTINATION lib/sysusers.d RENAME sluice.conf ${deb})
+install(FILES deploy/tmpfiles.conf DESTINATION lib/tmpfiles.d RENAME sluice.conf ${deb})
+# The job names its data relative to itself.
+install(FILES configs/adult_wide_deep.textproto DESTINATION share/sluice/demo/configs ${deb})
+install(DIRECTORY data/adult DESTINATION share/sluice/demo/data ${deb})
+install(FILES deploy/README.md DESTINATION share/doc/sluice ${deb})
+install(DIRECTORY configs DESTINATION share/doc/sluice/examples ${deb} FILES_MATCHING PATTERN *.textproto)
+install(DIRECTORY examples/ DESTINATION share/doc/sluice/examples/programs ${deb} FILES_MATCHING PATTERN *.py)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/package/share DESTINATION . ${deb})
+set(CPACK_COMPONENTS_ALL deb)
+if(SLUICE_HAS_ARROW)
+  install(TARGETS sluice_arrow_plugin LIBRARY DESTINATION lib/sluice COMPONENT deb_arrow EXCLUDE_FROM_ALL)
+  install(FILES ${SLUICE_ARROW_LIBRARIES} DESTINATION lib/sluice COMPONENT deb_arrow EXCLUDE_FROM_ALL)
+  list(APPEND CPACK_COMPONENTS_ALL deb_arrow)
+endif()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME sluice)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains models with large embedding tables on parameter servers")
+set(CPACK_PACKAGE_CONTACT "The Sluice authors <sluice@localhost>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_DEB_PACKAGE_NAME sluice)
+set(CPACK_DEBIAN_DEB_PACKAGE_DEPENDS "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles, passwd")
+set(CPACK_DEBIAN_DEB_PACKAGE_RECOMMENDS "openssh-client, ca-certificates")
+set(CPACK_DEBIAN_DEB_PACKAGE_SUGGESTS "sluice-arrow, bash-completion")
+set(CPACK_DEBIAN_DEB_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/deploy/package/postinst
+  ${PROJECT_SOURCE_DIR}/deploy/package/prerm ${PROJECT_SOURCE_DIR}/deploy/package/postrm)
+set(CPACK_COMPONENT_DEB_DESCRIPTION
+  "Sluice spreads the embedding tables of wide-and-deep models over processes\nthat keep them in memory and update them. The package has the programs,\nsystemd units and a first job: sluice demo.")
+set(CPACK_DEBIAN_DEB_ARROW_PACKAGE_NAME sluice-arrow)
+set(CPACK_DEBIAN_DEB_ARROW_PACKAGE_DEPENDS "sluice")
+set(CPACK_DEBIAN_DEB_ARROW_PACKAGE_CONTROL_EXTRA "")
+set(CPACK_COMPONENT_DEB_ARROW_DESCRIPTION "Parquet for Sluice: the library that its programs open, and those of Apache Arrow.")
+include(CPack)

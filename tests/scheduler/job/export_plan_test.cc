@@ -1,0 +1,314 @@
+#include "scheduler/job/export_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/scheduler/job_checkpoints_fixture.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+class ExportPlanTest : public testing::Test {
+ protected:
+  static ExportConfig Steps(uint64_t every_steps) {
+    ExportConfig config;
+    config.set_every_steps(every_steps);
+    return config;
+  }
+  static HostedCut Part(uint64_t since, uint64_t schedule_step, uint64_t rows = 10,
+                        uint64_t gone = 0) {
+    HostedCut part;
+    part.set_state(HostedCut::WRITTEN);
+    part.set_since(since);
+    part.set_schedule_step(schedule_step);
+    part.set_rows(rows);
+    part.set_gone(gone);
+    return part;
+  }
+  // Completes the export of these parts.
+  void Complete(const std::vector<HostedCut>& parts, uint64_t to) {
+    Manifest manifest;
+    ASSERT_TRUE(plan_.Fill(parts, 7, to, manifest.mutable_export_()).ok());
+    plan_.Completed(manifest, "/x", At(1), At(2));
+  }
+
+  ExportPlan plan_{Steps(10), "/export", 0, kStart};
+};
+
+TEST_F(ExportPlanTest, ABaseComesFirstThenDeltasOfWhatCameAfter) {
+  EXPECT_EQ(plan_.since(), 0u);
+  ExportFacts base;
+  ASSERT_TRUE(plan_.Fill({Part(0, 12), Part(0, 11), HostedCut()}, 7, 2, &base).ok());
+  EXPECT_EQ(base.from(), 0u);
+  EXPECT_EQ(base.to(), 2u);
+  EXPECT_EQ(base.instance(), 7u);
+  EXPECT_EQ(base.rows(), 20u);
+  EXPECT_EQ(base.schedule_step(), 11u) << "the least: more rows than needed do no harm";
+  Complete({Part(0, 12), Part(0, 11)}, 2);
+  EXPECT_EQ(plan_.since(), 11u);
+  ExportFacts delta;
+  ASSERT_TRUE(plan_.Fill({Part(11, 20, 3, 1), Part(11, 21, 4, 2)}, 7, 4, &delta).ok());
+  EXPECT_EQ(delta.from(), 2u);
+  EXPECT_EQ(delta.gone(), 3u);
+  EXPECT_EQ(plan_.status(At(3)).bases(), 1u);
+}
+
+TEST_F(ExportPlanTest, PartsThatDoNotFitTogetherMakeNoDelta) {
+  Complete({Part(0, 12), Part(0, 12)}, 2);
+  ExportFacts facts;
+  // One has not heard that a delta is wanted.
+  EXPECT_EQ(plan_.Fill({Part(0, 20), Part(12, 20)}, 7, 4, &facts).code(),
+            absl::StatusCode::kUnavailable);
+  // None has: it is whole.
+  facts.Clear();
+  EXPECT_TRUE(plan_.Fill({Part(0, 20), Part(0, 20)}, 7, 4, &facts).ok());
+  EXPECT_EQ(facts.from(), 0u);
+  Complete({Part(12, 20), Part(12, 20)}, 4);
+  // Rows since an earlier export than needed are rows too many.
+  facts.Clear();
+  EXPECT_TRUE(plan_.Fill({Part(12, 30), Part(20, 30)}, 7, 6, &facts).ok());
+  EXPECT_EQ(facts.from(), 4u);
+  // Rows are missing.
+  facts.Clear();
+  EXPECT_EQ(plan_.Fill({Part(21, 30), Part(20, 30)}, 7, 6, &facts).code(),
+            absl::StatusCode::kUnavailable);
+  plan_.EndChain("pserver 1 was lost");
+  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_EQ(plan_.Fill({Part(20, 30), Part(20, 30)}, 7, 6, &facts).code(),
+            absl::StatusCode::kUnavailable)
+      << "a base is wanted";
+  EXPECT_EQ(plan_.status(At(3)).new_base(), "pserver 1 was lost");
+  EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
+}
+
+TEST_F(ExportPlanTest, TooManyGoneKeysAndRepeatedFailuresEndTheChain) {
+  Complete({Part(0, 12, 5), Part(0, 12, 5)}, 2);
+  Complete({Part(12, 20, 1, 6), Part(12, 20, 1, 4)}, 4);
+  EXPECT_EQ(plan_.since(), 20u) << "as many as the base has rows";
+  Complete({Part(20, 30, 1, 1), Part(20, 30, 1, 0)}, 6);
+  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.status(At(3)).new_base(), HasSubstr("11 keys"));
+  Complete({Part(0, 40), Part(0, 40)}, 8);
+  plan_.Failed("the disk is full", 50, /*counts=*/true);
+  EXPECT_EQ(plan_.since(), 40u);
+  plan_.Failed("a loss", 55, /*counts=*/false);
+  EXPECT_EQ(plan_.status(At(3)).failed(), 1u);
+  plan_.Failed("the disk is full", 60, /*counts=*/true);
+  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.status(At(3)).last_error(), HasSubstr("step 60"));
+}
+
+TEST_F(ExportPlanTest, AChainOfManyDeltasEndsByItself) {
+  uint64_t cut = 2;
+  for (int chain = 0; chain < 2; ++chain) {
+    Complete({Part(0, 10 * cut)}, cut);
+    for (uint32_t i = 0; i < ExportPlan::kMostDeltas; ++i) {
+      EXPECT_EQ(plan_.since(), 10 * cut) << i;
+      cut += 2;
+      Complete({Part(10 * (cut - 2), 10 * cut)}, cut);
+    }
+    EXPECT_EQ(plan_.since(), 0u);
+    EXPECT_THAT(plan_.status(At(3)).new_base(), HasSubstr("256 deltas"));
+    EXPECT_EQ(plan_.TakeWarning(), "");
+    cut += 2;
+  }
+}
+
+// The exports of a job among its checkpoints.
+class JobExportsTest : public JobCheckpointsTest {
+ protected:
+  static JobCheckpoints MakeWith(uint64_t every_checkpoint, uint64_t every_export,
+                                 Mode mode = Mode::kSync, uint64_t over = 0) {
+    JobCheckpoints::Options options;
+    options.over = over;
+    options.ranks_write = mode == Mode::kAsync;
+    options.config.set_every_steps(every_checkpoint);
+    options.root = "/ckpt";
+    options.worker_num = options.pserver_num = 2;
+    options.instance = 7;
+    options.mode = mode;
+    options.exports.emplace();
+    options.exports->set_every_steps(every_export);
+    options.export_root = "/export";
+    return JobCheckpoints(options, kStart);
+  }
+  // All parts of an export; the manifest to write.
+  static std::optional<Manifest> Bring(JobCheckpoints* c, uint64_t number, uint64_t step,
+                                       uint64_t since, double at) {
+    for (const uint32_t i : {0, 1}) {
+      HostedCut cut = Hosted(HostedCut::WRITTEN, number, step);
+      cut.set_since(since);
+      cut.set_schedule_step(step);
+      c->TakeHosted(i, cut, At(at));
+    }
+    if (c->needs_state()) c->SetState(State(step), At(at));
+    for (const uint32_t rank : {0, 1}) c->TakeWorker(Worker(rank, number, step), At(at));
+    return c->TakeCommit();
+  }
+};
+
+TEST_F(JobExportsTest, TheMultipleThatComesFirstIsNamedAndOthersAreMadeUpFor) {
+  JobCheckpoints c = MakeWith(100, 40);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{2, 40})) << "exports have even numbers";
+  auto base = Bring(&c, 2, 40, 0, 1);
+  ASSERT_TRUE(base);
+  EXPECT_EQ(base->export_().from(), 0u);
+  EXPECT_FALSE(base->has_checkpoint()) << "it is a model";
+  EXPECT_EQ(c.status().doing(), "");
+  EXPECT_THAT(c.export_status()->doing(), HasSubstr("step 40"));
+  c.Committed(2, absl::OkStatus(), At(2));
+  EXPECT_EQ(c.over(), 2u);
+  EXPECT_EQ(c.ordered().export_since, 40u);
+  EXPECT_EQ(c.status().made(), 0u) << "it is no checkpoint";
+  EXPECT_EQ(c.export_status()->made(), 1u);
+  EXPECT_EQ(c.export_status()->dir(), "/export/0000000000000007-000002");
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{4, 40}));
+  c.NoteStep(81, At(3));
+  c.Plan(At(3));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{4, 0})) << "80 has passed";
+  const auto delta = Bring(&c, 4, 82, 40, 4);
+  ASSERT_TRUE(delta);
+  EXPECT_EQ(delta->export_().from(), 2u);
+  c.NoteStep(121, At(5));
+  c.Committed(4, absl::OkStatus(), At(5));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{5, 0})) << "the checkpoint of 100 goes first";
+  Complete(&c, 5, 122, At(6), At(7));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{6, 0})) << "then the export of 120";
+  EXPECT_EQ(c.newest_manifest()->global_step(), 122u);
+}
+
+TEST_F(JobExportsTest, BothTakeTurnsWhenEachLastsLongerThanTheIntervals) {
+  JobCheckpoints c = MakeWith(10, 10);
+  c.NoteStep(15, At(1));
+  c.Plan(At(1));
+  ASSERT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0}));
+  Complete(&c, 1, 25, At(2), At(3));
+  c.NoteStep(35, At(3));
+  c.Plan(At(3));
+  ASSERT_EQ(c.asked(), (JobCheckpoints::Asked{2, 0})) << "although a checkpoint is due, too";
+  ASSERT_TRUE(Bring(&c, 2, 36, 0, 4));
+  c.NoteStep(55, At(5));
+  c.Committed(2, absl::OkStatus(), At(5));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
+  Complete(&c, 3, 56, At(6), At(7));
+  c.NoteStep(75, At(8));
+  EXPECT_GT(c.Demand(At(8)), 4u);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{5, 0})) << "who waits goes first";
+}
+
+TEST_F(JobExportsTest, OneAtATimeWhoeverIsReportedFirst) {
+  JobCheckpoints c = MakeWith(100, 40);
+  // Rank 0 has followed an older wish.
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 100), At(1));
+  EXPECT_EQ(c.open_number(), 1u);
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 120), At(1));
+  EXPECT_EQ(c.open_step(), 100u);
+  EXPECT_EQ(c.asked().number, 0u);
+  c.GiveUp("it takes too long", At(2));
+  EXPECT_EQ(c.over(), 1u);
+  EXPECT_EQ(c.asked().number, 2u) << "of the same place";
+}
+
+TEST_F(JobExportsTest, ADemandedCheckpointFollowsTheExportThatOvertookIt) {
+  JobCheckpoints c = MakeWith(0, 40);
+  EXPECT_EQ(c.Demand(At(1)), 1u);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0}));
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 2)) << "rank 0 had named it before it heard";
+  c.Committed(2, absl::OkStatus(), At(3));
+  EXPECT_EQ(c.Followed(1), 3u);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
+  Complete(&c, 3, 44, At(4), At(5));
+  EXPECT_EQ(c.OutcomeOf(c.Followed(1))->error, "");
+}
+
+TEST_F(JobExportsTest, TheEndOfAnEpochWaitsForAnExportAndIsNoExport) {
+  JobCheckpoints c = MakeWith(0, 10);
+  JobCheckpoints::Options options;
+  c.NoteNamed(2, 10, At(1));
+  c.EpochEnds(End(0, 10, /*last=*/true), At(1));
+  EXPECT_FALSE(c.finishes_job()) << "no checkpoint of the end is asked for";
+  ASSERT_TRUE(Bring(&c, 2, 10, 0, 2));
+  c.Committed(2, absl::OkStatus(), At(3));
+  EXPECT_EQ(c.export_status()->made(), 1u);
+}
+
+TEST_F(JobExportsTest, LossesEndAnExportAndOnlyThoseOfShardsTheChain) {
+  JobCheckpoints c = MakeWith(0, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.Committed(2, absl::OkStatus(), At(2));
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 4, 80), At(3));
+  c.RankLost(1, At(3));
+  EXPECT_EQ(c.open_number(), 0u);
+  EXPECT_EQ(c.over(), 4u);
+  EXPECT_EQ(c.ordered().export_since, 40u) << "the chain continues";
+  EXPECT_EQ(c.export_status()->failed(), 0u);
+  bool discarded = false;
+  for (const auto& discard : c.TakeDiscards(At(3)))
+    discarded = discarded || (discard.is_export && discard.number == 4);
+  EXPECT_TRUE(discarded);
+  c.ShardsLost(0, At(4));
+  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_THAT(c.export_status()->new_base(), HasSubstr("pserver 0"));
+  // Nothing is open, but rank 0 may have named either.
+  c.RankLost(0, At(5));
+  EXPECT_EQ(c.over(), 6u);
+}
+
+TEST_F(JobExportsTest, NoDeltaFollowsAnExportThatWasBeingCompletedWhenShardsWereLost) {
+  JobCheckpoints c = MakeWith(0, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.ShardsLost(1, At(2));
+  c.Committed(2, absl::OkStatus(), At(3));
+  EXPECT_EQ(c.export_status()->made(), 1u);
+  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_THAT(c.export_status()->new_base(), HasSubstr("pserver 1"));
+}
+
+TEST_F(JobExportsTest, ANewSchedulerBeginsWithABase) {
+  JobCheckpoints c = MakeWith(0, 40, Mode::kSync, /*over=*/3);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{4, 40}));
+  EXPECT_THAT(c.export_status()->new_base(), HasSubstr("scheduler"));
+}
+
+TEST_F(JobExportsTest, AnotherRunOfTheJobBeginsWithABase) {
+  JobCheckpoints c = MakeWith(0, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.Committed(2, absl::OkStatus(), At(2));
+  c.Interrupt(At(3));
+  JobCheckpoints::NextRun run;
+  run.instance = 8;
+  run.worker_num = run.pserver_num = 2;
+  c.Restart(run, At(4));
+  EXPECT_EQ(c.ordered().export_since, 0u);
+  const auto base = Bring(&c, 4, 40, 0, 5);
+  ASSERT_TRUE(base);
+  EXPECT_EQ(base->export_().from(), 0u);
+  EXPECT_EQ(base->export_().instance(), 8u);
+}
+
+TEST_F(JobExportsTest, AManifestThatMayBeInForceEndsTheChain) {
+  JobCheckpoints c = MakeWith(0, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.Committed(2, absl::OkStatus(), At(2));
+  ASSERT_TRUE(Bring(&c, 4, 80, 40, 3));
+  c.Committed(4, absl::UnavailableError("the store does not answer"), At(4));
+  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_EQ(c.export_status()->failed(), 1u);
+}
+
+TEST_F(JobExportsTest, AsyncAsksAllRanksAndOrdersThePservers) {
+  JobCheckpoints c = MakeWith(0, 40, Mode::kAsync);
+  JobCheckpoints::Training training;
+  training.all_ranks = true;
+  c.NoteTraining(training);
+  c.NoteStep(41, At(1));
+  c.Plan(At(1));
+  EXPECT_EQ(c.asked().number, 2u);
+  EXPECT_FALSE(c.asked().ranks_write) << "an export has no files of ranks";
+  for (const uint32_t rank : {0, 1}) c.TakeWorker(Worker(rank, 2, 0), At(2));
+  EXPECT_EQ(c.ordered().number, 2u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,248 @@
+"""Models, checkpoints and results on a store: nothing shared, and nothing of them on this machine."""
+import json
+import re
+import signal
+import threading
+import unittest
+
+import places_test
+from sluice_testing import ADULT, free_port, kill_unless_over, processes_naming, wait_until
+
+# A key that a URL, a signature or a shell could take for something else.
+OUT = "out=1/a b+c%41\u00fc/run"
+MANIFEST = r"/step-\d+/MANIFEST$"
+
+
+class StoreOutputTest(places_test.StoreTest):
+    def flags(self, *more, data="s3://data/day=*/*.csv", output="s3://data/" + OUT, name="run"):
+        return ["--job=%s" % ADULT, "--output_dir=%s" % output, "--log_dir=%s" % (self.tmp / (name + ".log")),
+                "--set=data.train_files=%s" % data, "--set=data.eval_files=%s" % data, "--epochs=3", "--worker_num=2",
+                "--server_num=2", "--a_sync=false", "--set=checkpoint.every_epochs=1", *more]
+
+    def train(self, *more, expect=0, **kwargs):
+        done = self.run_program("sluice", "launch", *self.flags(*more, **kwargs), timeout=240)
+        if expect is not None:
+            self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    def trained_here(self):
+        self.train(data=self.local / "day=*" / "*.csv", output=self.tmp / "here", name="here")
+        return json.loads((self.tmp / "here" / "result.json").read_text())
+
+    def result(self, out=OUT):
+        return json.loads(self.text(out + "/result.json"))
+
+    def verify(self, out=OUT, expect=0):
+        done = self.run_program("sluice", "ckpt", "verify", "s3://data/" + out)
+        self.assertEqual(done.returncode, expect, done.stdout)
+        return done.stdout
+
+    def test_a_job_with_nothing_local_equals_one_on_files_while_the_store_fails_at_times(self):
+        here = self.trained_here()
+        kinds = {2: "lost", 4: "busy", 6: "slow", 9: "cut"}
+        self.proxy.fault = lambda number, method, path: kinds.get(number % 17)
+        trace = "s3://data/traces/trace.json"
+        text = self.train("--trace=%s" % trace)
+        self.assertIn("s3://data/" + OUT, text)
+        there = self.result()
+        self.assertEqual(there["model_digest"], here["model_digest"])
+        self.assertEqual(there["eval"], here["eval"])
+        self.assertEqual(there["model_dir"], "s3://data/%s/model" % OUT)
+        self.assertEqual(set(self.proxy.faults), {"lost", "busy", "slow", "cut"})
+        self.assertTrue(json.loads(self.text("traces/trace.json"))["traceEvents"])
+        names = [name[len(OUT) + 1:] for name in self.objects(OUT + "/")]
+        self.assertEqual([name for name in names if name.startswith("events.out.tfevents.")][1:], [], names)
+        self.assertFalse([name for name in names if "prepared" in name or "probe" in name], names)
+        self.assertIn("ended: true", self.text(OUT + "/OWNER"))
+        self.verify()
+        listed = self.run_program("sluice", "ckpt", "list", "s3://data/" + OUT)
+        self.assertIn("step-", listed.stdout)
+        # Predicts from the model there, and puts the scores there.
+        done = self.run_program("sluice", "predict", "--model=s3://data/%s/model" % OUT,
+                                "--data=s3://data/" + places_test.TRAIN[0], "--output=s3://data/scores.txt")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        done = self.run_program("sluice", "predict", "--model=%s" % (self.tmp / "here" / "model"),
+                                "--data=%s" % (self.local / places_test.TRAIN[0]),
+                                "--output=%s" % (self.tmp / "scores.txt"))
+        self.assertEqual(self.text("scores.txt"), (self.tmp / "scores.txt").read_text())
+        # A later job starts from both.
+        self.proxy.fault = lambda number, method, path: None
+        self.train("--set=initial_model=s3://data/%s/model" % OUT, "--epochs=1", output="s3://data/next", name="next")
+        self.train("--set=initial_checkpoint=s3://data/%s" % OUT, "--epochs=1", output="s3://data/next", name="next")
+        self.assertEqual(self.result("next")["status"], "done")
+        self.assert_no_secret_in_files()
+        self.assertFalse((self.tmp / "s3:").exists())
+
+    def test_tables_come_from_a_store_and_go_there(self):
+        here = self.trained_here()
+        self.train()
+        there, model = "s3://data/tables", "s3://data/%s/model" % OUT
+
+        def table(*words, expect=0):
+            done = self.run_program("sluice", "table", *words)
+            self.assertEqual(done.returncode, expect, done.stdout)
+            return done.stdout
+
+        rows = json.loads(table("stats", model, "--json"))["tables"][0]["rows"]
+        table("export", model, "--output=%s/rows.npz" % there)
+        table("export", model, "--output=%s/rows.npz" % there, expect=2)
+        out = table("import", there + "/rows.npz", "--like=" + model, "--output=%s/again" % there)
+        self.assertIn(here["model_digest"], out)
+        table("shrink", model, "--max_rows=%d" % (rows // 2), "--score=NORM", "--output=%s/small" % there)
+        left = json.loads(table("stats", there + "/small", "--json"))["tables"][0]["rows"]
+        self.assertLessEqual(left, rows // 2)
+        self.assertGreater(left, rows // 3)
+        table("export", there + "/small", "--output=%s/small.npz" % there)
+        out = table("delete", there + "/small", "--keys=%s/small.npz" % there, "--output=%s/empty" % there)
+        self.assertIn("%d of %d keys found" % (left, left), out.replace(",", ""))
+        for output in (model, there + "/small", there + "/small/"):
+            table("shrink", there + "/small", "--max_rows=9", "--score=NORM", "--output=" + output, expect=2)
+        self.assertEqual(json.loads(table("stats", there + "/small", "--json"))["tables"][0]["rows"], left)
+
+    def kill_at(self, method, pattern, carried):
+        """Kills all processes of the launch at the first such request after the first checkpoint. `carried`: the store
+        still gets the request."""
+        first, killed = threading.Event(), threading.Event()
+
+        def look(got, path):
+            if killed.is_set() or not first.is_set() or got != method or not re.search(pattern, path):
+                return None
+            killed.set()
+            for pid, _ in processes_naming(str(self.tmp)):
+                kill_unless_over(pid)
+            return "busy"
+
+        def after(got, path):
+            if carried:
+                look(got, path)
+            if got == "PUT" and re.search(MANIFEST, path):
+                first.set()
+        self.proxy.after = after
+        if not carried:
+            self.proxy.fault = lambda number, got, path: look(got, path)
+        self.train(expect=None)
+        self.assertTrue(killed.is_set(), "no %s of %s: %s" % (method, pattern, self.objects(OUT)))
+        self.await_none_left()
+        self.proxy.fault = lambda number, method, path: None
+        self.proxy.after = lambda method, path: None
+
+    def test_a_kill_at_each_step_of_a_save_leaves_the_last_checkpoint_in_force(self):
+        here = self.trained_here()
+        for what, method, pattern, carried in (
+                ("a shard", "PUT", r"/step-\d+/[^/]*\.shard$", False),
+                ("the prepared manifest", "PUT", r"/step-\d+/MANIFEST\.[0-9a-f]{16}$", True),
+                ("before the manifest", "PUT", MANIFEST, False),
+                ("after the manifest", "PUT", MANIFEST, True),
+                ("the removal of a manifest", "DELETE", MANIFEST, True)):
+            with self.subTest(what):
+                for one in self.objects(OUT):
+                    self.command("delete", one)
+                self.kill_at(method, pattern, carried)
+                self.assertIn("step-", self.verify())
+                if what == "a shard":  # it says that it writes there until somebody decides
+                    self.assertIn("--resume", self.train(expect=2))
+                self.train("--resume")
+                self.assertEqual(self.result()["model_digest"], here["model_digest"])
+                self.verify()
+
+    def test_of_two_writers_of_a_folder_one_fails_by_name(self):
+        first = self.start("sluice", "launch", *self.flags("--epochs=2000", name="first"), log="first.out")
+        wait_until(lambda: any(name.endswith("/MANIFEST") for name in self.objects(OUT)), "a checkpoint")
+        refused = self.train(expect=2, name="second")
+        self.assertIn("has not", refused)
+        self.train("--overwrite", name="second")
+        self.assertEqual(self.exit_code(first, 120), 1)
+        self.assertIn("has lost its folder to job", (self.tmp / "first.out").read_text())
+        self.assertEqual(self.result()["status"], "done")
+        self.verify()
+
+    def test_clusters_with_one_root_on_the_store_give_their_jobs_different_folders(self):
+        data = "s3://data/day=*/*.csv"
+        at, submitted = [], []
+        for name in ("one", "other"):
+            at.append("--scheduler=127.0.0.1:%d" % free_port())
+            flags = ["--log_dir=%s" % (self.tmp / name), "--output_root=s3://data/jobs/,%s" % self.tmp, "--data_root=s3://data"]
+            self.start("sluice-scheduler", at[-1].replace("--scheduler", "--bind"), "--server_num=1", "--worker_num=1", *flags)
+            for role in ("pserver", "worker"):
+                self.start("sluice-" + role, "--rank=0", at[-1], *flags)
+        for scheduler in at:
+            wait_until(lambda: self.run_program("sluice", "status", scheduler).stdout.count(" alive ") == 3, "all members")
+        for number, scheduler in enumerate(at):
+            submitted.append(self.start("sluice", "submit", scheduler, "--job=%s" % ADULT, "--epochs=1", "--worker_num=1",
+                                        "--set=data.train_files=" + data, "--set=data.eval_files=" + data,
+                                        log="submit.%d.out" % number))
+        for number, one in enumerate(submitted):
+            self.assertEqual(self.exit_code(one), 0, (self.tmp / ("submit.%d.out" % number)).read_text())
+        names = sorted(name for name in self.objects("jobs/") if name.endswith("/result.json"))
+        self.assertEqual(len(names), len(submitted), self.objects("jobs/"))
+        for name in names:
+            folder = name[:-len("/result.json")]
+            self.assertEqual("jobs/" + json.loads(self.text(name))["job"], folder)
+            self.assertIn("job: %s\n" % folder[len("jobs/"):], self.text(folder + "/OWNER"))
+            self.verify(folder)
+        for scheduler in at:
+            self.run_program("sluice", "down", scheduler)
+        self.await_none_left()
+
+    def make_exports(self, wanted, made, output, name):
+        """Trains with exports until made() says that there are as many as wanted, and then cancels the job."""
+        flags = self.flags("--epochs=100000", "--set=checkpoint.every_epochs=0", "--set=export.every_steps=10", "--set=export.keep=9",
+                           output=output, name=name)
+        launcher = self.start("sluice", "launch", *flags, log=name + ".out")
+
+        def look():
+            self.assertIsNone(launcher.poll(), (self.tmp / (name + ".out")).read_text())
+            return made() >= so_far
+        for so_far in range(1, wanted + 1):  # one after the other: a slow machine needs its time for each
+            wait_until(look, lambda: "exports in %s:\n%s" % (self.objects(OUT), (self.tmp / (name + ".out")).read_text()))
+        launcher.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(launcher), 130)
+
+    def test_exports_are_on_the_store_as_they_would_be_in_a_folder(self):
+        def delta(*words, expect=0):
+            done = self.run_program("sluice", "delta", *words)
+            self.assertEqual(done.returncode, expect, done.stdout)
+            return done.stdout
+
+        def digest(manifests):
+            """The model digest of the first base or model."""
+            text = next(text for text in manifests if not re.search(r"^ +from: ", text, re.M))
+            return re.search(r'model_digest: "(\w+)"', text)[1]
+        here = self.tmp / "here"
+        self.make_exports(1, lambda: len(list(here.glob("export/*/MANIFEST"))), here, "here")
+        kinds = {2: "lost", 4: "busy", 9: "cut"}
+        self.proxy.fault = lambda number, method, path: kinds.get(number % 17)
+        there = OUT + "/export"
+
+        def members():
+            return sorted(name for name in self.objects(there) if name.endswith("/MANIFEST"))
+        self.make_exports(3, lambda: len(members()), "s3://data/" + OUT, "run")
+        self.proxy.fault = lambda number, method, path: None
+        self.assertEqual(digest(map(self.text, members())),
+                         digest(path.read_text() for path in sorted(here.glob("export/*/MANIFEST"))))
+        lines = delta("verify", "s3://data/" + there)
+        self.assertEqual(lines.count("ok "), len(members()), lines)
+        delta("apply", "s3://data/" + there, "--output=s3://data/applied")
+        delta("apply", "s3://data/" + there, "--output=%s" % (self.tmp / "applied"))
+        self.assertEqual(digest([self.text("applied/MANIFEST")]), digest([(self.tmp / "applied" / "MANIFEST").read_text()]))
+        refused = self.train("--set=export.every_steps=10", "--set=export.dir=s3://data/" + there, output="s3://data/other",
+                             name="other", expect=1)
+        self.assertIn("holds exports of the job with output_dir s3://data/" + OUT, refused)
+        self.assertIn("ended: true", self.text(there + "/OWNER"))
+
+    def test_other_modes_and_the_best_model_are_on_the_store(self):
+        for name, more in (("best", ["--set=checkpoint.save=BEST"]), ("async", ["--a_sync=true"]),
+                           ("geo", ["--a_sync=true", "--k_steps=4"])):
+            with self.subTest(name):
+                out = "out/" + name
+                self.train(*more, output="s3://data/" + out, name=name)
+                result = self.result(out)
+                self.assertEqual(result["status"], "done")
+                self.assertGreater(result["eval"]["auc"], 0.8)
+                self.verify(out)
+                self.assertIn(out + "/model/MANIFEST", self.objects(out + "/model/"))
+
+
+if __name__ == "__main__":
+    places_test.skip_without_store()
+    unittest.main()
