@@ -60,6 +60,7 @@ std::vector<Benchmark> AllBenchmarks() {
   AddKernelBenchmarks(&benchmarks);
   AddRowStoreBenchmarks(&benchmarks);
   AddRowStoreGrowthBenchmarks(&benchmarks);
+  AddRowSweepBenchmarks(&benchmarks);
   AddStreamBenchmarks(&benchmarks);
   AddDenseBenchmarks(&benchmarks);
   AddSparseBenchmarks(&benchmarks);

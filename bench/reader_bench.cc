@@ -1,26 +1,32 @@
 // reader/criteo: one thread parses Criteo text to labels, numbers and hashed keys; the file is in
 // the page cache. reader/cache: the same examples from a mapped cache file, gathered in a permuted
-// order into batches of 2048.
+// order into batches of 2048. reader/parquet: the same examples as columns of a Parquet file.
 //
-// The limits: one pass of memchr over the same text, and one memcpy of the cache file in pieces of
-// a batch's size.
+// The limits: one pass of memchr over the same text, one memcpy of the cache file in pieces of a
+// batch's size, and Arrow's decoding of the same columns.
 #include <stdlib.h>
 
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "bench/suite.h"
+#include "common/arrow/parquet.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "google/protobuf/text_format.h"
 #include "model/data/click_generator.h"
 #include "model/data/example_cache.h"
+#include "model/data/parquet_file.h"
 #include "model/data/permutation.h"
 #include "model/data/read_examples.h"
 
@@ -47,6 +53,182 @@ JobConfig CriteoJob() {
   return job;
 }
 
+// The cells of Criteo text as columns of Arrow: the label and 13 numbers as int64, 26 categories as
+// strings. Empty cells are null.
+class CriteoColumns {
+ public:
+  explicit CriteoColumns(const std::string& text) {
+    std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+    rows_ = static_cast<int64_t>(lines.size());
+    for (size_t c = 0; c < kColumns; ++c) {
+      Column& column = columns_[c];
+      column.name = c == 0          ? "label"
+                    : c <= kNumbers ? absl::StrCat("I", c)
+                                    : absl::StrCat("C", c - kNumbers);
+      column.valid.assign(lines.size() / 8 + 1, 0);
+      column.ends = {0};
+    }
+    for (size_t r = 0; r < lines.size(); ++r) {
+      const std::vector<absl::string_view> cells = absl::StrSplit(lines[r], '\t');
+      for (size_t c = 0; c < kColumns; ++c) {
+        Column& column = columns_[c];
+        int64_t number = 0;
+        if (c < cells.size() && !cells[c].empty())
+          column.valid[r / 8] = static_cast<uint8_t>(column.valid[r / 8] | 1 << r % 8);
+        if (c <= kNumbers) {
+          (void)absl::SimpleAtoi(c < cells.size() ? cells[c] : "", &number);
+          column.numbers.push_back(number);
+        } else {
+          if (c < cells.size()) column.text.append(cells[c].data(), cells[c].size());
+          column.ends.push_back(static_cast<int32_t>(column.text.size()));
+        }
+      }
+    }
+    for (size_t c = 0; c < kColumns; ++c) {
+      Column& column = columns_[c];
+      const bool is_number = c <= kNumbers;
+      column.buffers = {column.valid.data(),
+                        is_number ? static_cast<const void*>(column.numbers.data())
+                                  : static_cast<const void*>(column.ends.data()),
+                        column.text.data()};
+      column.schema = {is_number ? "l" : "u",
+                       column.name.c_str(),
+                       nullptr,
+                       ARROW_FLAG_NULLABLE,
+                       0,
+                       nullptr,
+                       nullptr,
+                       &Nothing<ArrowSchema>,
+                       nullptr};
+      column.array = {rows_,
+                      -1,
+                      0,
+                      is_number ? 2 : 3,
+                      0,
+                      column.buffers.data(),
+                      nullptr,
+                      nullptr,
+                      &Nothing<ArrowArray>,
+                      nullptr};
+      schemas_.push_back(&column.schema);
+      arrays_.push_back(&column.array);
+    }
+  }
+
+  // Both borrow this.
+  ArrowOwner<ArrowSchema> schema() {
+    return ArrowOwner<ArrowSchema>(
+        {"+s", "", nullptr, 0, kColumns, schemas_.data(), nullptr, &Nothing<ArrowSchema>, nullptr});
+  }
+  ArrowOwner<ArrowArray> rows() {
+    return ArrowOwner<ArrowArray>({rows_, 0, 0, 1, kColumns, &no_nulls_, arrays_.data(), nullptr,
+                                   &Nothing<ArrowArray>, nullptr});
+  }
+
+ private:
+  static constexpr size_t kNumbers = 13, kColumns = 40;
+  struct Column {
+    std::string name, text;
+    std::vector<uint8_t> valid;
+    std::vector<int64_t> numbers;
+    std::vector<int32_t> ends;
+    std::vector<const void*> buffers;
+    ArrowSchema schema;
+    ArrowArray array;
+  };
+  template <typename T>
+  static void Nothing(T* owned) {
+    owned->release = nullptr;
+  }
+
+  int64_t rows_ = 0;
+  Column columns_[kColumns];
+  std::vector<ArrowSchema*> schemas_;
+  std::vector<ArrowArray*> arrays_;
+  const void* no_nulls_ = nullptr;
+};
+
+// Reads the examples of a Parquet file in groups of 16,384 rows.
+class ParquetBench {
+ public:
+  static absl::StatusOr<std::shared_ptr<ParquetBench>> Create(size_t examples) {
+    SLUICE_RETURN_IF_ERROR(OpenArrow());
+    auto bench = std::make_shared<ParquetBench>();
+    std::string folder = std::filesystem::temp_directory_path() / "sluice-bench-XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr)
+      return absl::InternalError(absl::StrCat("cannot make ", folder));
+    bench->folder_ = folder;
+    bench->path_ = folder + "/train.parquet";
+    std::string text;
+    ClickSums sums;
+    ClickGenerator({}).Append(0, examples, &text, &sums);
+    CriteoColumns columns(text);
+    SLUICE_ASSIGN_OR_RETURN(auto file, Env::Real()->StartFile(bench->path_));
+    ParquetWriterOptions options;
+    options.row_group_rows = 16384;
+    SLUICE_ASSIGN_OR_RETURN(const auto writer,
+                            ParquetWriter::Create(std::move(file), columns.schema(), options));
+    SLUICE_RETURN_IF_ERROR(writer->Write(columns.rows()));
+    SLUICE_RETURN_IF_ERROR(writer->Finish());
+    JobConfig job = CriteoJob();
+    job.mutable_data()->set_format(DataConfig::PARQUET);
+    job.mutable_data()->mutable_label()->set_column("label");
+    SLUICE_ASSIGN_OR_RETURN(bench->schema_, FeatureSchema::Create(job));
+    bench->data_ = job.data();
+    bench->examples_ = examples;
+    return bench;
+  }
+  ~ParquetBench() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  Sample Measure() {
+    Sample sample;
+    double start = Now();
+    const auto bytes = Decode();
+    if (!bytes.ok()) return sample;
+    sample.limit = *bytes / 1e6 / (Now() - start);
+    batch_.Reset(schema_->numerics().size(), schema_->slots().size());
+    BadLines bad;
+    // A new one, because a source keeps rows that it has decoded.
+    const auto source = DataSource::Create(data_, schema_, Env::Real());
+    if (!source.ok()) return sample;
+    start = Now();
+    const absl::Status status = (*source)->ReadPiece(path_, 0, UINT64_MAX, true, &batch_, &bad);
+    if (!status.ok() || batch_.n != examples_ || bad.count != 0) return sample;
+    sample.value = *bytes / 1e6 / (Now() - start);
+    return sample;
+  }
+
+ private:
+  // Bytes of the columns, uncompressed.
+  absl::StatusOr<double> Decode() const {
+    SLUICE_ASSIGN_OR_RETURN(const auto reader, ParquetFile::OpenReader(path_, Env::Real()));
+    std::vector<uint64_t> groups(reader->row_groups());
+    std::iota(groups.begin(), groups.end(), 0);
+    std::vector<int32_t> columns(static_cast<size_t>(reader->schema().n_children));
+    std::iota(columns.begin(), columns.end(), 0);
+    double bytes = 0;
+    for (const uint64_t g : groups) {
+      SLUICE_ASSIGN_OR_RETURN(const ParquetRowGroup group, reader->RowGroup(g, columns));
+      bytes += static_cast<double>(group.bytes);
+    }
+    SLUICE_ASSIGN_OR_RETURN(const auto rows,
+                            reader->Read(groups, columns, 65536, /*dictionaries=*/true));
+    while (true) {
+      SLUICE_ASSIGN_OR_RETURN(const ArrowOwner<ArrowArray> batch, rows->Next());
+      if (batch.empty()) return bytes;
+    }
+  }
+
+  std::string folder_, path_;
+  size_t examples_ = 0;
+  std::shared_ptr<const FeatureSchema> schema_;
+  DataConfig data_;
+  Batch batch_;
+};
+
 class Reader {
  public:
   static absl::StatusOr<std::shared_ptr<Reader>> Create(size_t examples) {
@@ -64,7 +246,8 @@ class Reader {
         reader->piece_.path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
     JobConfig job = CriteoJob();
     SLUICE_ASSIGN_OR_RETURN(reader->schema_, FeatureSchema::Create(job));
-    SLUICE_ASSIGN_OR_RETURN(reader->data_, DataSource::Create(job.data(), reader->schema_));
+    SLUICE_ASSIGN_OR_RETURN(reader->data_,
+                            DataSource::Create(job.data(), reader->schema_, Env::Real()));
     job.mutable_data()->set_cache(true);
     job.mutable_data()->set_cache_dir(folder + "/cache");
     reader->cache_ = MakeExampleCache(job, *reader->schema_, Env::Real(), Clock::Real(),
@@ -162,6 +345,17 @@ Benchmark ReaderBenchmark(const std::string& name, const std::string& limit,
 void AddReaderBenchmarks(std::vector<Benchmark>* to) {
   to->push_back(ReaderBenchmark("criteo", "memchr over the text", &Reader::MeasureText));
   to->push_back(ReaderBenchmark("cache", "memcpy of the cache file", &Reader::MeasureCache));
+  Benchmark parquet;
+  parquet.name = "reader/parquet";
+  parquet.unit = "MB/s";
+  parquet.limit_name = "Arrow's decoding of the columns";
+  parquet.prepare = [](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    SLUICE_ASSIGN_OR_RETURN(const std::shared_ptr<ParquetBench> bench,
+                            ParquetBench::Create(settings.quick ? 5000 : 65536));
+    return std::function<Sample()>([bench] { return bench->Measure(); });
+  };
+  parquet.unfit = [] { return std::string(OpenArrow().message()); };
+  to->push_back(std::move(parquet));
 }
 
 }  // namespace sluice::bench

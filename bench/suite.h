@@ -62,6 +62,7 @@ absl::StatusOr<std::vector<Row>> RunInTurns(const std::vector<const Benchmark*>&
 void AddKernelBenchmarks(std::vector<Benchmark>* to);
 void AddRowStoreBenchmarks(std::vector<Benchmark>* to);
 void AddRowStoreGrowthBenchmarks(std::vector<Benchmark>* to);
+void AddRowSweepBenchmarks(std::vector<Benchmark>* to);
 void AddStreamBenchmarks(std::vector<Benchmark>* to);
 void AddDenseBenchmarks(std::vector<Benchmark>* to);
 void AddSparseBenchmarks(std::vector<Benchmark>* to);

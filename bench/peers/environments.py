@@ -19,6 +19,7 @@ TORCHREC = Environment("torchrec", (
     "iopath==0.1.10", "portalocker==3.0.0", "pyre-extensions==0.0.32", "typing-inspect==0.9.0", "tqdm==4.67.1"), True)
 PADDLE = Environment("paddle", ("paddlepaddle==2.6.2", "setuptools", "decorator==5.1.1", "protobuf==4.25.3",
                                 "numpy==1.26.4"))
+PYARROW = Environment("pyarrow", ("pyarrow==26.0.1", "numpy==2.4.6"))
 SHARED = turns.ROOT / "build/python-env"
 
 

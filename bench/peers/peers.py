@@ -1,7 +1,7 @@
 """./dev bench --peers: Sluice next to what a user would pick instead, measured in turns, in one table.
 
 Makes environments from PyPI for the peers (environments.py) and one data set with `sluice data gen`, then measures jobs
-(training.py) and all-reduce (allreduce.py). Only the standard library is needed here.
+(training.py), all-reduce (allreduce.py) and tables in Parquet (tables.py). Only the standard library is needed here.
 """
 import pathlib
 import re
@@ -12,6 +12,7 @@ sys.path.insert(1, str(HERE.parent))
 import turns  # noqa: E402
 
 import allreduce  # noqa: E402
+import tables  # noqa: E402
 import training  # noqa: E402
 
 
@@ -34,13 +35,14 @@ def parse():
 
 def main():
     options = parse()
-    known = training.names() + allreduce.names()
+    known = training.names() + allreduce.names() + tables.names()
     if not any(re.search(options.filter, name) for name in known):
         sys.exit("no row matches --filter=%s; rows are\n  %s" % (options.filter, "\n  ".join(known)))
     rows = turns.Rows()
     training.measure(options, rows)
     if options.optimizer == "sgd":
         allreduce.measure(options, rows)
+        tables.measure(options, rows)
     if options.programs:
         options.optimizer = "adam"
         training.measure(options, rows)
