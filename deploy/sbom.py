@@ -6,10 +6,11 @@ The programs are the four of the build, or those that were installed from it int
 What is in it:
 - the programs, with SHA-256 of their files, in FOLDER/bin or the build;
 - the shared libraries that the loader finds for each, directly needed or not (DYNAMIC_LINK);
-- the files of the system that are linked into each: start files and members of static libraries (STATIC_LINK). The
-  linker names them when the build's own link command runs again with --trace;
+- the files of the system that are linked into each: start files, members of static libraries and the script library of
+  the scheduler's page (STATIC_LINK). The linker names them when the build's own link command runs again with --trace;
 - the packages that own these libraries and files, from dpkg. A file that no package owns, such as one of a CUDA
-  toolkit that was installed by hand, gets a package of its own name. A relationship names the files in its comment.
+  toolkit that was installed by hand, gets a package of its own name. A relationship names the files in its comment;
+- pyarrow, where FOLDER/lib has its libraries for Parquet, which programs open at run time (OPTIONAL_DEPENDENCY_OF).
 
 What is not in it: header-only code, which no link names, and libraries that a program opens by name at run time
 (cuBLAS and the CUDA driver).
@@ -70,7 +71,11 @@ def static_files(build, program):
     with tempfile.TemporaryDirectory(prefix="sluice_sbom_") as folder:
         traced = "-Wl,--trace -o %s " % shlex.quote(folder + "/program")
         trace = run("sh", "-c", command.replace(" -o bin/%s " % program, " %s" % traced, 1), cwd=build)
-    return {os.path.basename(path): path for path in files_of_trace(trace, build)}
+    files = {os.path.basename(path): path for path in files_of_trace(trace, build)}
+    if program == "sluice-scheduler":  # its page is in the program, with Debian's Chart.js
+        chart = re.search(r"^SLUICE_CHART_JS:[A-Z]+=(.+)$", (pathlib.Path(build) / "CMakeCache.txt").read_text(), re.MULTILINE)
+        files[os.path.basename(chart[1])] = os.path.realpath(chart[1])
+    return files
 
 
 def files_of_trace(trace, build):
@@ -205,6 +210,24 @@ def package_of_file(path):
     }
 
 
+def package_of_arrow():
+    """The wheel whose libraries sluice-arrow.so links."""
+    version = re.search(r"^pyarrow==(.*)$", (ROOT / "python/requirements-arrow.txt").read_text(), re.M)[1]
+    return {
+        "SPDXID": spdx_id("Package", "pyarrow"),
+        "name": "pyarrow",
+        "versionInfo": version,
+        "supplier": "Organization: Apache Software Foundation",
+        "downloadLocation": NO_ASSERTION,
+        "filesAnalyzed": False,
+        "licenseConcluded": NO_ASSERTION,
+        "licenseDeclared": "Apache-2.0",
+        "copyrightText": NO_ASSERTION,
+        "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+                          "referenceLocator": "pkg:pypi/pyarrow@%s" % version}],
+    }
+
+
 def package_of_programs(version, files):
     """`files`: the entries of the programs."""
     sums = sorted(sum["checksumValue"] for file in files for sum in file["checksums"] if sum["algorithm"] == "SHA1")
@@ -272,14 +295,19 @@ def bill(build, installed=None):
     for program, how, name, path in linked:
         key = programs[program]["SPDXID"], how, by_path[path]["SPDXID"]
         relationships.setdefault(key, set()).add(name)
+    others = {one["SPDXID"]: one for one in by_path.values()}
+    arrow = {path.name for path in folder.glob("lib/*.so*") if re.match("lib(arrow|parquet)\\.", path.name)} if installed else set()
+    if arrow:
+        package = package_of_arrow()
+        others[package["SPDXID"]] = package
+        relationships[package["SPDXID"], "OPTIONAL_DEPENDENCY_OF", own["SPDXID"]] = arrow
     document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": "sluice-%s" % version,
         "creationInfo": {"created": time_of_build(), "creators": ["Tool: sluice-sbom"]},
-        "packages": sorted([own, *{one["SPDXID"]: one for one in by_path.values()}.values()],
-                           key=lambda one: one["SPDXID"]),
+        "packages": sorted([own, *others.values()], key=lambda one: one["SPDXID"]),
         "files": sorted(programs.values(), key=lambda one: one["SPDXID"]),
         "relationships": [
             {"spdxElementId": one, "relationshipType": how, "relatedSpdxElement": other,
