@@ -15,25 +15,7 @@
 namespace sluice {
 namespace {
 
-// A caller asks for the outcome of its checkpoint within seconds, so few have to be remembered.
-constexpr size_t kOutcomes = 16;
-// By then every pserver has learnt that a checkpoint was given up, and has stopped writing it.
-constexpr absl::Duration kWritersStop = absl::Seconds(10);
 constexpr double kMiB = 1 << 20;
-
-// The epoch of whose end the checkpoint is; nullopt: training continues in the epoch.
-std::optional<uint32_t> EndedEpoch(const CheckpointState& state) {
-  const bool sync = state.mode() == ModeName(Mode::kSync);
-  const bool ended =
-      sync ? state.steps_done() == state.steps_per_epoch() : state.open_tasks().empty();
-  return ended ? std::make_optional(state.epoch()) : std::nullopt;
-}
-
-uint64_t BytesOf(const Manifest& manifest) {
-  uint64_t bytes = 0;
-  for (const SavedFile& file : manifest.files()) bytes += file.bytes();
-  return bytes;
-}
 
 }  // namespace
 
@@ -41,8 +23,7 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
     : options_(std::move(options)),
       pace_(options_.config, options_.first_step, now),
       now_(now),
-      newest_cut_at_(now),
-      first_run_at_(now) {
+      results_(options_.root, now) {
   if (options_.exports) {
     exports_ = std::make_unique<ExportPlan>(*options_.exports, options_.export_root,
                                             options_.first_step, now);
@@ -53,27 +34,14 @@ JobCheckpoints::JobCheckpoints(Options options, absl::Time now)
 
 void JobCheckpoints::SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
                                Maker maker) {
-  if (maker != Maker::kOtherJob) complete_ = manifest;
-  newest_end_ = EndedEpoch(manifest.checkpoint());
-  newest_at_ = manifest.global_step();
+  // A cut ahead of this clock would keep the interval from ever passing.
+  const absl::Time cut_at = now - std::max(age, absl::ZeroDuration());
+  const bool of_job = maker != Maker::kOtherJob;
   // Shards that are lost continue only from a checkpoint of this run: one of an earlier attempt has
   // other positions of the ranks.
-  if (maker == Maker::kThisRun) complete_instance_ = instance_;
-  newest_.set_step(manifest.global_step());
-  newest_.set_bytes(BytesOf(manifest));
-  newest_.set_dir(CheckpointFolder(options_.root, manifest.global_step()));
-  // A cut ahead of this clock would keep the interval from ever passing.
-  newest_cut_at_ = now - std::max(age, absl::ZeroDuration());
-  if (maker != Maker::kOtherJob) pace_.BeginInterval(newest_cut_at_);
-}
-
-void JobCheckpoints::Continue(const CheckpointStatus& before, absl::Time now) {
-  newest_.set_made(before.made());
-  newest_.set_failed(before.failed());
-  newest_.set_last_error(before.last_error());
-  // Without a checkpoint, the age counts from the first run. A restart of the scheduler must not
-  // make the job look younger than it is.
-  if (before.step() == 0) first_run_at_ = now - absl::Seconds(before.age_s());
+  results_.SetNewest(manifest, cut_at, of_job,
+                     maker == Maker::kThisRun ? std::make_optional(instance_) : std::nullopt);
+  if (of_job) pace_.BeginInterval(cut_at);
 }
 
 void JobCheckpoints::NoteStep(uint64_t step, absl::Time now) {
@@ -112,7 +80,7 @@ void JobCheckpoints::EpochEnds(EpochEnd end, absl::Time now) {
   }
   const bool due = demanded_ || pace_.DueAfterEpoch(end.epoch, end.last);
   // Also if the job has gone back to the checkpoint that was made when its program had ended it.
-  const bool made = newest_end_ == end.epoch || (sync() && newest_at_ == end.step);
+  const bool made = results_.IsOfEnd(end.epoch) || (sync() && results_.IsOfStep(end.step));
   if (!due || made) return;
   end_ = std::move(end);
   end_begun_ = false;
@@ -165,7 +133,7 @@ void JobCheckpoints::PlanEnd(absl::Time now) {
 
 uint64_t JobCheckpoints::FolderStep(uint64_t step) const {
   // Step 0 has no folder: 0 means that there is no checkpoint.
-  return sync() ? step : std::max<uint64_t>(step, newest_.step() + 1);
+  return sync() ? step : std::max(step, results_.newest_step() + 1);
 }
 
 void JobCheckpoints::PlanNow(absl::Time now) {
@@ -200,12 +168,7 @@ void JobCheckpoints::Begin(uint64_t number, uint64_t step, Stage stage, absl::Ti
     const uint64_t skipped = NumberAfter(over_, Kind::kCheckpoint);
     if (demanded_ && skipped < number) {
       // Its caller was given a number that this export has overtaken.
-      Outcome outcome;
-      outcome.number = skipped;
-      outcome.error = "an export came first";
-      outcome.followed_by = NumberAfter(number, Kind::kCheckpoint);
-      outcomes_.push_back(std::move(outcome));
-      if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+      results_.Skip(skipped, "an export came first", NumberAfter(number, Kind::kCheckpoint));
     }
     return;
   }
@@ -214,7 +177,7 @@ void JobCheckpoints::Begin(uint64_t number, uint64_t step, Stage stage, absl::Ti
   open_->again = std::exchange(again_, false);
   // If this checkpoint was asked for and fails, this tells whether writers of the one before may
   // have disturbed it. Then it is tried again.
-  open_->writers_stop_at = writers_stop_at_;
+  open_->writers_stop_at = results_.writers_stop_at();
   again_at_ = absl::InfinitePast();
 }
 
@@ -311,8 +274,17 @@ uint64_t JobCheckpoints::Demand(absl::Time now) {
   // The open one does not include the steps since it began.
   const uint64_t next = NumberAfter(open_ ? number() : over_, Kind::kCheckpoint);
   demanded_ = true;
-  Plan(now);
+  if (open_ && open_->is_export && !open_->committing) {
+    GiveUpExportForDemand(now);
+  } else {
+    Plan(now);
+  }
   return next;
+}
+
+void JobCheckpoints::GiveUpExportForDemand(absl::Time now) {
+  // Whoever asks may be about to stop the job, and an export may take minutes.
+  CloseOpen("a checkpoint was asked for", /*counts=*/false, now);
 }
 
 bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
@@ -328,6 +300,11 @@ bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t 
     Begin(number, step, Stage::kBegun, now);
     // Another worker of rank 0 would name what was asked for in its place.
     if (asked_.number != number) asked_ = {};
+    if (open_->is_export && demanded_) {
+      // Rank 0 had named it before it heard of the demand.
+      GiveUpExportForDemand(now);
+      return false;
+    }
   }
   if (open_->committing) return false;
   if (open_->step == step) return true;
@@ -406,17 +383,13 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   // Nothing is open, but the lost worker may have been asked already. If it made its part before it
   // died, that part must not meet those of the next life: the number is used up.
   if (asked_.number == 0) return;
-  Outcome outcome;
-  outcome.number = number();
-  outcome.error = absl::StrCat("rank ", rank, " was lost before the checkpoint began");
   // It may have been asked for either.
   const uint64_t used = exports_ ? std::max(number(), NumberAfter(over_, Kind::kExport)) : number();
-  if (demanded_) outcome.followed_by = NumberAfter(used, Kind::kCheckpoint);
-  outcomes_.push_back(std::move(outcome));
-  if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+  results_.Skip(number(), absl::StrCat("rank ", rank, " was lost before the checkpoint began"),
+                demanded_ ? NumberAfter(used, Kind::kCheckpoint) : 0);
+  results_.ExpectWriters(now);
   over_ = used;
   asked_ = {};
-  writers_stop_at_ = now + kWritersStop;
   Plan(now);
 }
 
@@ -527,56 +500,29 @@ void JobCheckpoints::Committed(uint64_t number, const absl::Status& status, absl
 void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time now,
                                bool of_loss) {
   if (open_->is_export) return CloseExport(error, counts && !of_loss, now);
-  Outcome outcome;
-  outcome.number = number();
-  outcome.error = error;
-  outcome.step = open_->step;
-  outcome.dir = CheckpointFolder(options_.root, open_->step);
+  uint64_t followed_by = 0;
   if (error.empty()) {
-    newest_.set_step(outcome.step);
-    newest_.set_dir(outcome.dir);
-    newest_.set_bytes(BytesOf(open_->manifest));
-    newest_.set_seconds(absl::ToDoubleSeconds(now - open_->begun_at));
-    newest_.set_made(newest_.made() + 1);
-    newest_.clear_last_error();
-    newest_cut_at_ = open_->begun_at;
-    newest_end_ = EndedEpoch(open_->manifest.checkpoint());
-    newest_at_ = outcome.step;
     // The commit of the epoch's last step named it, so the end needs none by order.
     if (sync() && end_ && open_->step == end_->step) end_.reset();
-    complete_ = std::move(open_->manifest);
-    complete_instance_ = instance_;
-  } else if (counts) {
-    newest_.set_failed(newest_.failed() + 1);
-    const std::string said =
-        absl::StrCat("the checkpoint of step ", outcome.step, " failed: ", error);
-    if (newest_.last_error().empty()) warning_ = absl::StrCat(said, "; the job continues");
-    newest_.set_last_error(said);
-  }
-  if (!error.empty()) {
+    results_.Complete(number(), std::move(open_->manifest), instance_, open_->begun_at, now);
+  } else {
     // A shard is not saved twice at a time.
     const bool disturbed = open_->begun_at < open_->writers_stop_at;
     if (counts && open_->demanded && !open_->again && disturbed) {
-      outcome.followed_by = NumberAfter(outcome.number, Kind::kCheckpoint);
+      followed_by = NumberAfter(number(), Kind::kCheckpoint);
       demanded_ = again_ = true;
       again_at_ = open_->writers_stop_at;
     }
-    writers_stop_at_ = now + kWritersStop;
-    // Twice: at once, to free the space, and again when every writer has stopped, since a pserver
-    // that has not heard of it yet may create another file.
-    discards_.push_back({now, {outcome.number, outcome.step, error, instance_}});
-    discards_.push_back({now + kWritersStop, {outcome.number, outcome.step, "", instance_}});
+    results_.GiveUp({number(), open_->step, error, instance_}, counts, followed_by, now);
   }
-  if (open_->after_loss && outcome.followed_by == 0) after_loss_.reset();
+  if (open_->after_loss && followed_by == 0) after_loss_.reset();
   // The end of a later epoch may wait for this one to be over.
-  if (end_ && open_->of_end == end_->epoch && !of_loss && outcome.followed_by == 0) end_.reset();
-  outcomes_.push_back(std::move(outcome));
-  if (outcomes_.size() > kOutcomes) outcomes_.pop_front();
+  if (end_ && open_->of_end == end_->epoch && !of_loss && followed_by == 0) end_.reset();
   over_ = number();
   export_was_last_ = false;
   // A failure begins the interval again, or a full disk would be tried at every tick.
   if (error.empty() || (counts && !of_loss)) pace_.BeginInterval(now);
-  if (of_loss) pace_.NoteLoss(writers_stop_at_, now);
+  if (of_loss) pace_.NoteLoss(results_.writers_stop_at(), now);
   open_.reset();
   asked_ = {};
   ordered_ = {};
@@ -593,12 +539,10 @@ void JobCheckpoints::CloseExport(const std::string& error, bool counts, absl::Ti
     // the export before it.
     if (open_->committing) exports_->EndChain(absl::StrCat("an export failed: ", error));
     exports_->Failed(error, open_->step, counts);
-    writers_stop_at_ = now + kWritersStop;
-    discards_.push_back({now, {open_->number, open_->step, error, instance_, true}});
-    discards_.push_back({now + kWritersStop, {open_->number, open_->step, "", instance_, true}});
+    results_.DiscardFiles({open_->number, open_->step, error, instance_, /*is_export=*/true}, now);
     // A failure begins the interval again, or a full disk would be tried at every tick.
     if (counts) exports_->pace().BeginInterval(now);
-    exports_->pace().NoteLoss(writers_stop_at_, now);
+    exports_->pace().NoteLoss(results_.writers_stop_at(), now);
   }
   over_ = open_->number;
   export_was_last_ = true;
@@ -657,10 +601,7 @@ void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
   training_ = {};
   noted_end_.reset();
   // The run begins at an older checkpoint and trains to that end again.
-  if (run.first_step < newest_.step()) {
-    newest_end_.reset();
-    newest_at_.reset();
-  }
+  results_.GoBack(run.first_step);
   pace_.Restart(run.first_step);
   if (exports_) exports_->pace().Restart(run.first_step);
   Plan(now);
@@ -676,47 +617,13 @@ void JobCheckpoints::End(absl::Time now) {
     CloseOpen("the job ended before the checkpoint was complete", /*counts=*/false, now);
 }
 
-uint64_t JobCheckpoints::Followed(uint64_t number) const {
-  // By rising numbers.
-  for (const Outcome& outcome : outcomes_) {
-    if (outcome.number == number && outcome.followed_by != 0) number = outcome.followed_by;
-  }
-  return number;
-}
-
-const JobCheckpoints::Outcome* JobCheckpoints::OutcomeOf(uint64_t number) const {
-  for (const Outcome& outcome : outcomes_) {
-    if (outcome.number == number) return &outcome;
-  }
-  return nullptr;
-}
-
-std::vector<JobCheckpoints::Discard> JobCheckpoints::TakeDiscards(absl::Time now) {
-  std::vector<Discard> due;
-  std::vector<std::pair<absl::Time, Discard>> later;
-  for (const auto& [time, discard] : std::exchange(discards_, {})) {
-    // A job that has ended writes no more. Its files must go now, because the scheduler may end
-    // soon.
-    if (time <= now || stopped_) {
-      due.push_back(discard);
-    } else {
-      later.push_back({time, discard});
-    }
-  }
-  discards_ = std::move(later);
-  return due;
-}
-
 std::string JobCheckpoints::TakeWarning() {
-  if (!warning_.empty() || !exports_) return std::exchange(warning_, "");
-  return exports_->TakeWarning();
+  const std::string warning = results_.TakeWarning();
+  return warning.empty() && exports_ ? exports_->TakeWarning() : warning;
 }
 
 CheckpointStatus JobCheckpoints::status() const {
-  CheckpointStatus status = newest_;
-  const absl::Time since = status.step() > 0 ? newest_cut_at_ : first_run_at_;
-  if (status.step() > 0 || pace_.has_rules())
-    status.set_age_s(std::max(0.0, absl::ToDoubleSeconds(now_ - since)));
+  CheckpointStatus status = results_.status(pace_.has_rules(), now_);
   if (open_ && open_->is_export) return status;
   if (open_ && open_->committing) {
     status.set_doing(absl::StrCat("completing step ", open_->step));

@@ -49,7 +49,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,6 +64,7 @@
 #include "proto/scheduler.pb.h"
 #include "scheduler/job/checkpoint_pace.h"
 #include "scheduler/job/checkpoint_parts.h"
+#include "scheduler/job/checkpoint_results.h"
 #include "scheduler/job/data_tasks.h"
 #include "scheduler/job/export_plan.h"
 #include "scheduler/job/resume_point.h"
@@ -118,13 +118,8 @@ class JobCheckpoints {
       return number == o.number && step == o.step && export_since == o.export_since;
     }
   };
-  struct Outcome {
-    uint64_t number = 0;
-    std::string error;  // empty: complete
-    std::string dir;
-    uint64_t step = 0;
-    uint64_t followed_by = 0;  // a demanded one: the number that replaces it; 0: none does
-  };
+  using Outcome = CheckpointResults::Outcome;
+  using Discard = CheckpointResults::Discard;
 
   JobCheckpoints(Options options, absl::Time now);
 
@@ -136,7 +131,7 @@ class JobCheckpoints {
   void SetNewest(const Manifest& manifest, absl::Duration age, absl::Time now,
                  Maker maker = Maker::kOtherJob);
   // Continues the counts of an earlier scheduler, and the time in which the job has made none.
-  void Continue(const CheckpointStatus& before, absl::Time now);
+  void Continue(const CheckpointStatus& before, absl::Time now) { results_.Continue(before, now); }
   // Notes that `step` global steps are done; in async and Geo, the mean of the ranks.
   void NoteStep(uint64_t step, absl::Time now);
   struct Training {
@@ -171,12 +166,12 @@ class JobCheckpoints {
   bool epoch_end_noted(uint32_t epoch) const { return noted_end_ == epoch; }
   // Decides what is asked next. To be called several times a second and after other events.
   void Plan(absl::Time now);
-  // Asks for a checkpoint as soon as possible. Returns its number. If it fails soon after another
-  // one was given up, whose files pservers may still have been writing, it is tried once more.
+  // Asks for a checkpoint as soon as possible: an open export is given up for it. Returns its
+  // number. If it fails soon after another one was given up, whose files pservers may still have
+  // been writing, it is tried once more.
   // REQUIRES: can_begin().
   uint64_t Demand(absl::Time now);
-  // The number that has taken the place of a demanded one; `number` itself when none has.
-  uint64_t Followed(uint64_t number) const;
+  uint64_t Followed(uint64_t number) const { return results_.Followed(number); }
   // False when no more steps will be trained, so that no checkpoint can begin.
   bool can_begin() const { return !stopped_ && training_.more; }
 
@@ -253,9 +248,9 @@ class JobCheckpoints {
   void Restart(const NextRun& run, absl::Time now);
   // The manifest of the newest checkpoint that these runs have completed, without job_id and
   // tables; null: there is none.
-  const Manifest* newest_manifest() const { return complete_ ? &*complete_ : nullptr; }
+  const Manifest* newest_manifest() const { return results_.newest_manifest(); }
   // The instance of the run that has completed it.
-  uint64_t newest_instance() const { return complete_instance_; }
+  uint64_t newest_instance() const { return results_.newest_instance(); }
   bool open() const { return open_.has_value(); }
   // True while the manifest of a checkpoint is being written.
   bool committing() const { return open_ && open_->committing; }
@@ -276,19 +271,10 @@ class JobCheckpoints {
   bool finishes_job() const {
     return (open_ && open_->ends_training) || (end_.has_value() && end_->last);
   }
-  // Null while the checkpoint is not over, or when too many others have followed.
-  const Outcome* OutcomeOf(uint64_t number) const;
-  // A checkpoint that was given up and whose files must be removed.
-  struct Discard {
-    uint64_t number = 0;
-    uint64_t step = 0;
-    std::string why;  // it was given up; only the first time
-    uint64_t instance = 0;
-    bool is_export = false;
-  };
-  // Returns each discarded checkpoint twice: at once, and when pservers that were still writing
-  // have stopped.
-  std::vector<Discard> TakeDiscards(absl::Time now);
+  const Outcome* OutcomeOf(uint64_t number) const { return results_.OutcomeOf(number); }
+  std::vector<Discard> TakeDiscards(absl::Time now) {
+    return results_.TakeDiscards(now, /*all=*/stopped_);
+  }
   // Returns, once, the warning about the first failure after a success.
   std::string TakeWarning();
   // age_s: until there is a checkpoint, the age of the job, if some rule asks for checkpoints.
@@ -331,6 +317,7 @@ class JobCheckpoints {
   // Both are due. They take turns, because each may last longer than the interval of the other.
   bool ExportGoesFirst(absl::Time now) const { return !export_was_last_ && !due_on_demand(now); }
   void CloseExport(const std::string& error, bool counts, absl::Time now);
+  void GiveUpExportForDemand(absl::Time now);
   // True when the cuts begin by order, after all ranks have answered.
   bool by_order() const { return !sync() || (open_ && (open_->after_loss || open_->of_end)); }
   void PlanAfterLoss(absl::Time now);
@@ -379,29 +366,18 @@ class JobCheckpoints {
   // The end of an epoch whose checkpoint is due; until its cuts have begun, and at the job's end
   // until it is complete, since a lost pserver would end it.
   std::optional<EpochEnd> end_;
-  bool end_begun_ = false;              // its cuts have
-  std::optional<uint32_t> noted_end_;   // the epoch of the newest EpochEnds of this run
-  std::optional<uint32_t> newest_end_;  // the newest complete one is of the end of this epoch
-  std::optional<uint64_t> newest_at_;   // its step, unless this run has begun before it
+  bool end_begun_ = false;             // its cuts have
+  std::optional<uint32_t> noted_end_;  // the epoch of the newest EpochEnds of this run
   bool demanded_ = false;
-  bool again_ = false;                                 // the demanded one has failed once
-  absl::Time again_at_ = absl::InfinitePast();         // it is not tried again before
-  absl::Time writers_stop_at_ = absl::InfinitePast();  // of those that were given up
-  bool stopped_ = false;                               // the job is over
+  bool again_ = false;                          // the demanded one has failed once
+  absl::Time again_at_ = absl::InfinitePast();  // it is not tried again before
+  bool stopped_ = false;                        // the job is over
   bool interrupted_ = false;
   uint64_t instance_ = options_.instance;
   uint32_t worker_num_ = options_.worker_num, pserver_num_ = options_.pserver_num;
   std::vector<uint32_t> without_shards_ = options_.without_shards;
   absl::Time now_;  // of the newest event
-
-  std::deque<Outcome> outcomes_;                          // the newest
-  std::vector<std::pair<absl::Time, Discard>> discards_;  // due at that time
-  std::optional<Manifest> complete_;
-  uint64_t complete_instance_ = 0;
-  CheckpointStatus newest_;  // step, bytes, seconds, made, failed, last_error, dir
-  absl::Time newest_cut_at_;
-  absl::Time first_run_at_;  // of the job, as far as is known
-  std::string warning_;
+  CheckpointResults results_;
 };
 
 }  // namespace sluice

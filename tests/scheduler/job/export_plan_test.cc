@@ -210,16 +210,64 @@ TEST_F(JobExportsTest, OneAtATimeWhoeverIsReportedFirst) {
   EXPECT_EQ(c.asked().number, 2u) << "of the same place";
 }
 
-TEST_F(JobExportsTest, ADemandedCheckpointFollowsTheExportThatOvertookIt) {
+TEST_F(JobExportsTest, ADemandedCheckpointDoesNotWaitForAnExport) {
+  JobCheckpoints c = MakeWith(0, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.Committed(2, absl::OkStatus(), At(2));
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 4, 80), At(3));
+  ASSERT_EQ(c.open_number(), 4u);
+  EXPECT_EQ(c.Demand(At(4)), 5u);
+  EXPECT_EQ(c.over(), 4u) << "its writers are told to stop";
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{5, 0}));
+  EXPECT_EQ(c.export_status()->failed(), 0u);
+  // One that was still writing refuses the next cut. It is tried again when all have stopped.
+  HostedCut refused = Hosted(HostedCut::FAILED, 5, 84);
+  c.TakeHosted(0, refused, At(5));
+  EXPECT_EQ(c.Followed(5), 7u);
+  c.Plan(At(14));
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{7, 0}));
+  Complete(&c, 7, 88, At(15), At(16));
+  EXPECT_EQ(c.OutcomeOf(7)->error, "");
+  const auto delta = Bring(&c, 8, 90, 40, 17);
+  ASSERT_TRUE(delta);
+  EXPECT_EQ(delta->export_().from(), 2u) << "the chain continues";
+}
+
+TEST_F(JobExportsTest, ADemandedCheckpointWaitsForAnExportThatIsBeingCompleted) {
+  JobCheckpoints c = MakeWith(0, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  EXPECT_EQ(c.Demand(At(2)), 3u);
+  EXPECT_TRUE(c.committing());
+  c.Committed(2, absl::OkStatus(), At(3));
+  EXPECT_EQ(c.export_status()->made(), 1u);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
+}
+
+TEST_F(JobExportsTest, ADemandedCheckpointGivesUpAnExportThatOvertakesIt) {
   JobCheckpoints c = MakeWith(0, 40);
   EXPECT_EQ(c.Demand(At(1)), 1u);
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{1, 0}));
-  ASSERT_TRUE(Bring(&c, 2, 40, 0, 2)) << "rank 0 had named it before it heard";
-  c.Committed(2, absl::OkStatus(), At(3));
+  // Rank 0 had named it before it heard.
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 40), At(2));
+  EXPECT_FALSE(c.open());
+  EXPECT_EQ(c.over(), 2u);
   EXPECT_EQ(c.Followed(1), 3u);
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
   Complete(&c, 3, 44, At(4), At(5));
   EXPECT_EQ(c.OutcomeOf(c.Followed(1))->error, "");
+}
+
+TEST_F(JobExportsTest, AsyncADemandedCheckpointDoesNotWaitForRanksThatAreAskedForAnExport) {
+  JobCheckpoints c = MakeWith(0, 40, Mode::kAsync);
+  JobCheckpoints::Training training;
+  training.all_ranks = true;
+  c.NoteTraining(training);
+  c.NoteStep(41, At(1));
+  c.Plan(At(1));
+  ASSERT_EQ(c.asked().number, 2u);
+  EXPECT_EQ(c.Demand(At(2)), 3u);
+  EXPECT_EQ(c.asked().number, 3u);
+  EXPECT_TRUE(c.asked().ranks_write);
 }
 
 TEST_F(JobExportsTest, TheEndOfAnEpochWaitsForAnExportAndIsNoExport) {
