@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import math
 import re
@@ -40,6 +41,9 @@ _FEATURE = re.compile(r"^features \{$", re.MULTILINE)
 _ONE_EPOCH = "a job of sluice.Client has one epoch, whose steps the program counts; leave train.epochs (--epochs) out"
 # How long a wait is without a look at signals and at what else has happened.
 _LOOK_S = 0.1
+# Steps that are prefetched at a time. The exchange of the core takes so many batches without waiting for the worker, which
+# may itself wait for the open step.
+_MOST_AHEAD = 2
 _MISSING = {
     "new": "the client has not joined its job: use `with sluice.Client(...) as client`",
     "over": "the client has left its job: its `with` block is over",
@@ -62,6 +66,14 @@ class SparseTable:
     dim: int
     optimizer: Optimizer | None = None
     initializer: Mapping[str, Any] | None = None
+
+
+@dataclass
+class _Given:
+    """The ids of a step that has no turn yet, by table, and the number of its batch. 0: it is not given to the worker."""
+
+    arrays: dict[str, Ids]
+    number: int = 0
 
 
 class RolledBack(RuntimeError):
@@ -93,7 +105,8 @@ class Client:
 
             client.run(make)
 
-    ``for step in client`` is a loop of one's own, which must deal with RolledBack itself.
+    ``for step in client`` is a loop of one's own, which must deal with RolledBack itself. A program that knows early which
+    ids come next says so with ``prefetch``.
 
     The updates are made by the parameter servers: in async mode each worker's when it arrives, in sync mode one a step
     with the weighted mean over the workers, in Geo by the worker, which sends its changes every ``k_steps``.
@@ -159,6 +172,7 @@ class Client:
         self._ended = False  # it was told that there are no more
         self._position: int | None = None  # the next step
         self._numbers = itertools.count(1)
+        self._ahead: collections.deque[_Given] = collections.deque()  # the next steps
         self._turn: _core.Turn | None = None  # of the open step
         self._pulled: dict[str, int] = {}  # ids of the open step by table
         self._any_push = False  # in the open step
@@ -205,6 +219,8 @@ class Client:
             if self._turn is not None:
                 self._tell("left open", "the last step was left without client.commit(): it trains nothing")
                 self._skip()
+            if self._ahead:
+                self._tell("left ahead", "a prefetched step was left without client.pull(): it trains nothing")
             self._leave()
         except JobError as error:
             return error
@@ -283,6 +299,40 @@ class Client:
             except RolledBack as back:
                 print(f"sluice: the job went back to step {back.step}", file=sys.stderr, flush=True)
 
+    def prefetch(self, **ids: Any) -> None:
+        """Says early what the next step will pull, so that its rows come sooner. A program is right without it.
+
+        The worker prepares the ids while the program computes, and asks for the rows together with the push of the step
+        before. Call it between ``pull`` and ``commit``, with what the next ``pull`` will be given::
+
+            def make(step):
+                rows = client.pull(row=ids(step))["row"]
+                client.prefetch(row=ids(step + 1))
+                ...
+                client.commit(loss)
+
+        At most two steps may be prefetched, one call each. The rows are the same as without it. Only in async mode with
+        ``train.pipeline_depth`` above 1 they may lack this worker's newest steps, at most ``pipeline_depth - 1``.
+
+        Ids of a step beyond ``steps`` are ignored. When the job goes back, what was prefetched is forgotten. A prefetched step
+        that is never pulled counts as one without push.
+
+        Args:
+            ids: As of ``pull``. They are copied.
+
+        Raises:
+            RuntimeError: Two steps are prefetched already, or the ``with`` block is over.
+            ValueError, TypeError, JobError: As ``pull``.
+        """
+        core = self._running()
+        if len(self._ahead) == _MOST_AHEAD:
+            raise RuntimeError(f"{_MOST_AHEAD} steps are prefetched already: client.pull() begins the first of them")
+        arrays = {name: array.copy() for name, array in self._all_ids("prefetch", ids).items()}
+        number = self.step + len(self._ahead) + (self._turn is not None)
+        if self._steps is None or number < self._steps:
+            self._ahead.append(_Given(arrays))
+            self._give_ahead(core)
+
     def pull(self, **ids: Any) -> dict[str, Rows]:
         """Begins a step: the rows of these ids, by table.
 
@@ -295,7 +345,8 @@ class Client:
             caller's own.
 
         Raises:
-            RuntimeError: The last step was not committed, all steps are made, or the ``with`` block is over.
+            RuntimeError: The last step was not committed, all steps are made, the step was prefetched with other ids, or the
+                ``with`` block is over.
             RolledBack: The job went back to an earlier step.
             ValueError, TypeError: There is no such table, or its ids are not ``[n]`` whole numbers.
             JobError: The job has failed or was cancelled.
@@ -305,9 +356,7 @@ class Client:
             raise RuntimeError(
                 f"step {self._position} is open: client.commit() ends it. A step has one pull; give it all tables that it needs"
             )
-        if not ids:
-            raise ValueError(f"client.pull needs ids: pull({next(iter(self._tables))}=ids); tables are {self._names()}")
-        arrays = {name: self._ids(name, value) for name, value in ids.items()}
+        arrays = self._all_ids("pull", ids)
         if self._steps is not None and self.step >= self._steps:
             raise RuntimeError(f"all {self._steps} steps are made (steps={self._steps})")
         self._begin(core, arrays)
@@ -452,6 +501,11 @@ class Client:
         if name not in self._tables:
             raise ValueError(f"there is no table {name!r}; tables are {self._names()}")
 
+    def _all_ids(self, call: str, ids: dict[str, Any]) -> dict[str, Ids]:
+        if not ids:
+            raise ValueError(f"client.{call} needs ids: {call}({next(iter(self._tables))}=ids); tables are {self._names()}")
+        return {name: self._ids(name, value) for name, value in ids.items()}
+
     def _ids(self, name: str, value: Any) -> Ids:
         self._check_table(name)
         array = _as_array(value)
@@ -477,22 +531,42 @@ class Client:
         return np.ascontiguousarray(array)
 
     def _begin(self, core: _core.Worker, arrays: dict[str, Ids]) -> None:
-        """Gives the ids to the worker and waits for their rows."""
+        """Waits for the rows of the next step. Gives these ids to the worker, unless they were prefetched."""
         step = self.step
-        examples = max(1, *(len(array) for array in arrays.values()))
-        while self._turn is None:
-            number = next(self._numbers)
-            values = [_spread(arrays.get(name), examples) for name in self._order]
-            if self._request is not None and core.give_batch(self._request, number, examples, None, None, [], values):
-                self._turn = self._take(number)
-            elif not self._await_request():
-                raise JobError("the job has ended before this step")
-            self._check_no_rollback(step)
+        if not self._ahead:
+            self._ahead.append(_Given(arrays))
+        elif not _equal(self._ahead[0].arrays, arrays):
+            raise RuntimeError(f"step {step} was prefetched with other ids: give pull the same arrays as prefetch")
+        began = self._ahead[0]
+        try:
+            while self._turn is None:
+                if self._give_ahead(core):
+                    self._turn = self._take(began.number)
+                elif not self._await_request():
+                    raise JobError("the job has ended before this step")
+                self._check_no_rollback(step)
+        finally:
+            if self._ahead and self._ahead[0] is began:
+                self._ahead.popleft()
         if self._turn.begins:
             self._frames = 0
 
+    def _give_ahead(self, core: _core.Worker) -> bool:
+        """Gives the worker what it does not have of the next steps. False: it wants them for another request."""
+        for given in self._ahead:
+            if given.number > 0:
+                continue
+            number = next(self._numbers)
+            examples = max(1, *(len(array) for array in given.arrays.values()))
+            values = [_spread(given.arrays.get(name), examples) for name in self._order]
+            if self._request is None or not core.give_batch(self._request, number, examples, None, None, [], values):
+                return False
+            given.number = number
+        return True
+
     def _check_no_rollback(self, step: int) -> None:
         if self.step < step:
+            self._ahead.clear()
             raise RolledBack(self.step)
 
     def _take(self, number: int) -> _core.Turn | None:
@@ -550,6 +624,8 @@ class Client:
             return False
         assert kind == "train" and epoch == 0
         self._request, self._ended, self._position = number, False, start
+        for given in self._ahead:  # to an earlier request
+            given.number = 0
         self._frames = 0  # all steps before `start` are acknowledged, and an attempt that is new counts from 0
         self._epoch_over = False
         if not self._order:
@@ -573,6 +649,7 @@ class Client:
         """Gives no more steps. None: the job has ended well; else the step to which it went back."""
         while True:
             if self._request is not None and not self._ended:
+                self._ahead.clear()
                 self._running().end_batches(self._request)
                 self._ended = True
             turn = self._poll(_LOOK_S / 10)
@@ -658,6 +735,10 @@ def _spread(ids: Ids | None, examples: int) -> tuple[Ids, Ids | None]:
     if len(ids) == examples:
         return ids, None
     return ids, np.minimum(np.arange(examples + 1), len(ids))
+
+
+def _equal(some: dict[str, Ids], others: dict[str, Ids]) -> bool:
+    return some.keys() == others.keys() and all(np.array_equal(array, others[name]) for name, array in some.items())
 
 
 def _load_core() -> Any:

@@ -105,7 +105,9 @@ class ClientTest(unittest.TestCase):
                     (RuntimeError, "push: there is no open step.*pull", lambda: client.push(user=good)),
                     (RuntimeError, "commit: there is no open step.*pull", client.commit),
                     (ValueError, "no table 'usr'; tables are user, item", lambda: client.pull(usr=ids)),
-                    (ValueError, "needs ids", client.pull),
+                    (ValueError, "needs ids: pull", client.pull),
+                    (ValueError, "needs ids: prefetch", client.prefetch),
+                    (ValueError, "no table 'usr'", lambda: client.prefetch(usr=ids)),
                     (TypeError, "ids of 'user' are float64.*int64", lambda: client.pull(user=np.ones(2))),
                     (TypeError, "ids of 'user' are uint64", lambda: client.pull(user=ids.astype(np.uint64))),
                     (TypeError, "ids of 'user' are bool", lambda: client.pull(user=ids > 0)),
@@ -258,6 +260,71 @@ class ClientTest(unittest.TestCase):
                 self.make_step(client, 0)
                 self.core.go_back(0)
         self.assertIn("cannot make these steps again", self.core.events[-2][1])
+
+    def pull_prefetched(self, client, step):
+        """A pull and a push of a step whose ids were prefetched. Returns the ids that the worker was given meanwhile."""
+        given = []
+        with mock.patch.object(self.core, "give_batch", lambda number, *batch: given.append(batch[5][0][0].tolist())
+                               or Core.give_batch(self.core, number, *batch)):
+            self.make_step(client, step)
+        return given
+
+    def test_a_prefetched_step_is_given_once_and_has_the_steps_before_it(self):
+        with self.client(steps=3) as client:
+            ids = np.array([7])
+            first = client.pull(user=ids)["user"]
+            client.prefetch(user=ids)
+            ids[0] = 8
+            client.prefetch(user=[9], item=[1, 1])
+            with self.assertRaisesRegex(RuntimeError, "2 steps are prefetched already"):
+                client.prefetch(user=[10])
+            client.push(user=np.ones((1, 3), np.float32))
+            client.commit(1)
+            for wrong in ({"user": [8]}, {"user": [7, 7]}, {"item": [7]}, {"user": [7], "item": [7]}):
+                with self.assertRaisesRegex(RuntimeError, "step 1 was prefetched with other ids"):
+                    client.pull(**wrong)
+            with mock.patch.object(self.core, "give_batch", side_effect=AssertionError("it was given before")):
+                np.testing.assert_allclose(client.pull(user=[7])["user"], first - RATE, rtol=1e-6)
+                client.commit()
+                rows = client.pull(item=[1, 1], user=[9])
+                self.assertEqual([(name, rows[name].shape) for name in rows], [("item", (2, 2)), ("user", (1, 3))])
+                client.prefetch(user=[11])  # of step 3, which is none
+                client.commit()
+        self.assertEqual(self.steps(), [("step", 1.0, 1.0), ("skip",), ("skip",)])
+
+    def test_prefetched_steps_are_given_again_to_another_attempt(self):
+        with self.client() as client:
+            client.prefetch(user=[0])
+            client.prefetch(user=[1])
+            self.core.go_back(0)
+            self.assertEqual(self.pull_prefetched(client, 0), [[0], [1]])
+            self.assertEqual(self.pull_prefetched(client, 1), [])
+        self.assertEqual(len(self.steps()), 2)
+
+    def test_prefetched_steps_are_forgotten_when_the_job_goes_back(self):
+        for call in ("pull", "wait"):
+            with self.subTest(call):
+                sluice._process.leave(again=True)
+                self.core = Core()
+                with self.client() as client:
+                    self.make_step(client, 0)
+                    client.pull(user=[1])
+                    client.prefetch(user=[2])
+                    client.prefetch(user=[3])
+                    client.push(user=np.ones((1, 3), np.float32))
+                    client.commit(1)
+                    self.core.go_back(1)
+                    self.core.acknowledged = None
+                    with self.assertRaises(RolledBack):
+                        client.wait() if call == "wait" else client.pull(user=[2])
+                    self.assertEqual(self.pull_prefetched(client, 1), [[1]])
+                self.assertEqual(len(self.steps()), 3)
+
+    def test_a_prefetched_step_that_is_never_pulled_trains_nothing(self):
+        with self.client() as client:
+            client.prefetch(user=[0])
+        self.assertEqual(self.steps(), [("skip",)])
+        self.assertIn("a prefetched step was left", sys.stderr.getvalue())
 
     def test_wait_asks_for_the_steps_of_the_attempt_or_of_the_job(self):
         for mode, expected in (("async", 2), ("sync", 7)):

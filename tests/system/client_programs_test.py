@@ -29,15 +29,20 @@ parser.add_argument("--slow", type=float, default=0)
 parser.add_argument("--slow_while", default="/")  # a file: only as long as it is there
 parser.add_argument("--one_is_slow", action="store_true")  # rank 1
 parser.add_argument("--fail_at", type=int, default=-1)
+parser.add_argument("--prefetch", action="store_true")
 arguments = parser.parse_args()
 
 table = sluice.SparseTable(1, optimizer=sluice.Optimizer("sgd", learning_rate=1), initializer={"constant": 0})
 STEPS = arguments.steps
 job = sluice.Job('name: "steps" train { log_every: 5 }')
 with sluice.Client({"step": table, "rank": table}, job, steps=None if arguments.endless else STEPS) as client:
+    def ids(number):
+        return {"step": np.array([1000 * client.rank + number]), "rank": np.array([client.rank, client.rank])}
+
     def make(number):
-        own = np.array([client.rank, client.rank])  # its gradients add up
-        rows = client.pull(step=np.array([1000 * client.rank + number]), rank=own)
+        rows = client.pull(**ids(number))  # the gradients of the rank's row add up
+        if arguments.prefetch:
+            client.prefetch(**ids(number + 1))
         if number == arguments.fail_at:
             raise ZeroDivisionError("in the program")
         assert rows["rank"].shape == (2, 1) and rows["rank"][0] == rows["rank"][1]
@@ -128,6 +133,10 @@ class ClientProgramsTest(DisturbedLaunchTest):
                 result, _ = self.train(*mode, name=name)
                 self.check_result(result)
                 self.check_model(name, moved=moved)
+            with self.subTest(name, prefetch=True):
+                result, _ = self.train(*mode, name=name + "-prefetch", arguments=["--prefetch"])
+                self.check_result(result)
+                self.check_model(name + "-prefetch", moved=moved)
 
     def test_a_program_without_a_number_of_steps_ends_when_all_have_left(self):
         result, _ = self.train("--a_sync=true", arguments=["--endless", "--steps=40"])
@@ -155,8 +164,8 @@ class ClientProgramsTest(DisturbedLaunchTest):
                 self.assertRegex(out, r"train\.epochs is 2: a job of sluice\.Client has one epoch")
                 self.assertEqual(result["examples"], 0)
 
-    def check_after_kill(self, role, *flags, servers=1, moved=1.0, past_checkpoint=False):
-        launcher = self.start_training(*flags, servers=servers)
+    def check_after_kill(self, role, *flags, servers=1, moved=1.0, past_checkpoint=False, arguments=()):
+        launcher = self.start_training(*flags, servers=servers, arguments=arguments)
         if past_checkpoint:
             # The newest checkpoint is of step 40 or a few steps later, and the next one comes long after the kill.
             self.await_output(launcher, r"checkpoint of step \d+ is complete")
@@ -172,6 +181,10 @@ class ClientProgramsTest(DisturbedLaunchTest):
 
     def test_async_steps_are_exact_after_a_kill_of_a_worker(self):
         self.assertEqual(self.check_after_kill("worker", "--a_sync=true")["worker_losses"], 1)
+
+    def test_prefetched_steps_are_exact_after_a_kill_of_a_worker(self):
+        recovery = self.check_after_kill("worker", "--a_sync=true", "--set=train.pipeline_depth=3", arguments=["--prefetch"])
+        self.assertEqual(recovery["worker_losses"], 1)
 
     def test_a_worker_that_is_killed_after_its_last_step_has_nothing_left_to_do(self):
         launcher = self.start_training("--a_sync=true", arguments=["--one_is_slow"])
@@ -192,7 +205,7 @@ class ClientProgramsTest(DisturbedLaunchTest):
 
     def test_sync_steps_are_made_again_after_a_kill_of_a_pserver(self):
         recovery = self.check_after_kill("pserver", "--a_sync=false", "--set=checkpoint.every_steps=40", moved=0.5,
-                                         past_checkpoint=True)
+                                         past_checkpoint=True, arguments=["--prefetch"])
         self.assertEqual(recovery["pserver_losses"], 1)
         back = re.findall(r"the job went back to step (\d+)", self.output())
         self.assertGreaterEqual(int(back[0]), 40)
