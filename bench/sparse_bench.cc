@@ -4,7 +4,8 @@
 // uniform: all keys of a filled table are equally likely. zipf: keys are drawn with frequency
 // 1 / rank, without duplicates. The limit is the same work on a row store in this process, one
 // thread. tls/...: the same over mutual TLS, whose limit is the row without TLS. .../shm: the same
-// through shared memory, whose limit is the row over gRPC.
+// through shared memory, whose limit is the row over gRPC. .../shm/in_flight1: one batch at a time,
+// whose limit is the usual number in flight.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -38,6 +39,8 @@ struct SparseTrafficRow {
   uint32_t workers = 1;
   bool named_batch = false;
   Between between = Between::kGrpc;
+  int in_flight = kInFlight;
+  bool one_at_a_time() const { return in_flight == 1; }
 };
 
 std::string SparseTrafficName(const SparseTrafficRow& row) {
@@ -46,7 +49,8 @@ std::string SparseTrafficName(const SparseTrafficRow& row) {
                       row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
                       row.zipf ? "/zipf" : "/uniform",
                       row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "",
-                      row.between == Between::kShm ? "/shm" : "");
+                      row.between == Between::kShm ? "/shm" : "",
+                      row.one_at_a_time() ? "/in_flight1" : "");
 }
 
 uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
@@ -103,9 +107,9 @@ class SparseTraffic {
   }
 
   // Returns the seconds for `batches` of each of the first `workers`.
-  double Run(uint32_t workers, int batches) {
-    return workers_->Run(workers, [this, batches](uint32_t w) {
-      return row_.push ? Push(w, batches) : Pull(w, batches);
+  double Run(uint32_t workers, int batches, int in_flight) {
+    return workers_->Run(workers, [this, batches, in_flight](uint32_t w) {
+      return row_.push ? Push(w, batches, in_flight) : Pull(w, batches, in_flight);
     });
   }
 
@@ -188,28 +192,28 @@ class SparseTraffic {
     return push;
   }
 
-  absl::Status Push(uint32_t worker, int batches) {
+  absl::Status Push(uint32_t worker, int batches, int in_flight) {
     ParameterClient* const client = workers_->client(worker);
     absl::Status status;
     for (int b = 0; b < batches && status.ok(); ++b) {
-      status = client->WaitPushes(kInFlight - 1);
+      status = client->WaitPushes(in_flight - 1);
       status.Update(client->StartPush(Gradients(batches_[(b + 8 * worker) % kBatches])));
     }
     status.Update(client->WaitPushes(0));
     return status;
   }
 
-  absl::Status Pull(uint32_t worker, int batches) {
+  absl::Status Pull(uint32_t worker, int batches, int in_flight) {
     ParameterClient* const client = workers_->client(worker);
     ParameterClient::Ticket tickets[kInFlight];
     absl::Status status;
-    for (int b = 0; b < batches + kInFlight && status.ok(); ++b) {
-      ParameterClient::Ticket& ticket = tickets[b % kInFlight];
-      if (b >= kInFlight) status = client->WaitPull(ticket);
+    for (int b = 0; b < batches + in_flight && status.ok(); ++b) {
+      ParameterClient::Ticket& ticket = tickets[b % in_flight];
+      if (b >= in_flight) status = client->WaitPull(ticket);
       if (b >= batches) continue;
       PullRequest pull;
       pull.sparse.push_back(
-          {0, batches_[(b + 8 * worker) % kBatches], pulled_[worker][b % kInFlight].data()});
+          {0, batches_[(b + 8 * worker) % kBatches], pulled_[worker][b % in_flight].data()});
       ticket = client->StartPull(std::move(pull));
     }
     return status;
@@ -230,7 +234,8 @@ Benchmark SparseBenchmark(SparseTrafficRow row) {
   Benchmark benchmark;
   benchmark.name = SparseTrafficName(row);
   benchmark.unit = "M/s";
-  benchmark.limit_name = row.between == Between::kTls   ? "the same without TLS"
+  benchmark.limit_name = row.one_at_a_time()            ? "four in flight"
+                         : row.between == Between::kTls ? "the same without TLS"
                          : row.between == Between::kShm ? "the same over gRPC"
                          : row.workers > 1              ? "one worker"
                                                         : "row store in process, one thread";
@@ -243,7 +248,7 @@ Benchmark SparseBenchmark(SparseTrafficRow row) {
     auto traffic = SparseTraffic::Start(sized);
     if (!traffic.ok()) return traffic.status();
     std::shared_ptr<SparseTraffic> plain;
-    if (row.between != Between::kGrpc) {
+    if (row.between != Between::kGrpc && !row.one_at_a_time()) {
       sized.between = Between::kGrpc;
       auto started = SparseTraffic::Start(sized);
       if (!started.ok()) return started.status();
@@ -254,10 +259,12 @@ Benchmark SparseBenchmark(SparseTrafficRow row) {
     const double rows = static_cast<double>(batches) * sized.batch / 1e6;
     return std::function<Sample()>([=, traffic = *std::move(traffic)] {
       Sample sample;
-      sample.limit = rows / (plain != nullptr    ? plain->Run(1, batches)
-                             : sized.workers > 1 ? traffic->Run(1, batches)
-                                                 : traffic->RunHere(batches));
-      sample.value = sized.workers * rows / traffic->Run(sized.workers, batches);
+      const bool other = sized.workers > 1 || sized.one_at_a_time();
+      sample.limit = rows / (plain != nullptr ? plain->Run(1, batches, kInFlight)
+                             : other          ? traffic->Run(1, batches, kInFlight)
+                                              : traffic->RunHere(batches));
+      sample.value =
+          sized.workers * rows / traffic->Run(sized.workers, batches, sized.in_flight);
       return sample;
     });
   };
@@ -285,6 +292,8 @@ void AddSparseBenchmarks(std::vector<Benchmark>* to) {
     for (const Between between : {Between::kTls, Between::kShm})
       to->push_back(
           SparseBenchmark({push, 16, false, true, kMillion, kSparseBatch, 1, false, between}));
+    to->push_back(SparseBenchmark({push, 16, false, true, 10 * kMillion, kSparseBatch, 1, false,
+                                   Between::kShm, /*in_flight=*/1}));
   }
 }
 

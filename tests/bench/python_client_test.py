@@ -23,7 +23,8 @@ class PythonClientTest(SluiceTest):
         self.assertEqual(done.returncode, 0, done.stdout)
         rows = json.loads((self.tmp / "rows.json").read_text())
         self.assertEqual([row["name"] for row in rows],
-                         ["python_client/pull/dim16/uniform", "python_client/pull_push/dim16/uniform"])
+                         ["python_client/pull/dim16/uniform", "python_client/pull_push/dim16/uniform",
+                          "python_client/pull/dim16/uniform/prefetch", "python_client/pull_push/dim16/uniform/prefetch"])
         for row in rows:
             self.assertEqual(set(row), {"name", "value", "unit", "limit", "limit_name", "ratio", "repetitions", "min", "max"})
             for field in ("value", "limit", "ratio", "min", "max", "repetitions"):
