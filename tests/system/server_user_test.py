@@ -7,9 +7,20 @@ import subprocess
 import sys
 import unittest
 
-from sluice_testing import ADULT, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, BIN, SluiceTest, free_port, wait_until
 
 NOBODY = 65534
+MODULE = BIN.parent / "python"
+# A program as a worker, without what needs NumPy.
+PROGRAM = """
+import time
+from sluice import _core
+job, _ = _core.declare('features { name: "user" key: RAW categorical {} }', "",
+                       '{"collections": [{"name": "user", "dim": 4, "features": ["user"]}]}', True, False, True)
+worker = _core.Worker(job, 1)
+while True:
+    time.sleep(1)
+"""
 # Accepts connections at a port as soon as it is free, and writes a line with the number of bytes for each that has ended.
 SERVER = """
 import os, socket, sys, threading, time
@@ -168,6 +179,18 @@ class ServerUserTest(SluiceTest):
         self.await_training(job)
         self.assertIsNone(worker.poll())
         self.assertEqual(self.command("cancel", job).returncode, 0)
+
+    @unittest.skipUnless(list(MODULE.glob("sluice/_core*.so")), "needs a build with SLUICE_PYTHON")
+    def test_a_program_refuses_a_scheduler_of_another_user(self):
+        fake = ServerOfNobody(self, self.port)
+        fake.await_listens()
+        program = self.start(sys.executable, "-B", "-c", PROGRAM, log="worker.out", env=dict(
+            os.environ, PYTHONPATH=str(MODULE), SLUICE_SCHEDULER=self.address, SLUICE_RANK="0", SLUICE_LOG_DIR=str(self.log_dir)))
+        wait_until(lambda: self.refusals("worker"), lambda: "a refusal:\n%s" % self.log_of("worker"))
+        self.assert_got_nothing(fake, 1)
+        self.start_scheduler()
+        wait_until(lambda: [m for m in self.state()["members"] if m["alive"]], lambda: "a member:\n%s" % self.log_of("worker"))
+        self.assertIsNone(program.poll())
 
     def test_any_local_user_lets_a_user_call_the_cluster_of_another_one(self):
         fake = ServerOfNobody(self, self.port)
