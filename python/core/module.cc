@@ -138,13 +138,17 @@ class Turn {
     return ArrayOn(rows.values, {rows.n, shape_->tables.at(table).dim});
   }
   nb::object row_gradients(size_t table) const {
-    return ArrayOn(get().gradients->rows.at(table),
+    return ArrayOn(get().gradients->rows(table),
                    {input().rows.at(table).n, shape_->tables.at(table).dim});
   }
   nb::object parameter(size_t i) const { return ArrayOn(input().dense.at(i), ShapeOf(i)); }
   nb::object parameter_gradient(size_t i) const {
-    return ArrayOn(get().gradients->dense.at(i), ShapeOf(i));
+    return ArrayOn(get().gradients->dense().at(i), ShapeOf(i));
   }
+  // Where these arrays are, by parameter. Buffers come again, and so do the addresses.
+  std::vector<uintptr_t> parameter_addresses() const { return Addresses(input().dense); }
+  // The caller writes all of the gradients.
+  std::vector<uintptr_t> gradient_addresses() const { return Addresses(get().gradients->dense()); }
   using GivenRows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
   using TakenRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
   // Copies the rows of a slot's values, one after another: `to` is [values][dim], from column
@@ -159,22 +163,23 @@ class Turn {
   // that has a NaN or an infinite number, and adds nothing then; -1: none has.
   int64_t AddRowGradients(size_t table, size_t slot, size_t first, const GivenRows& from) const {
     const SlotColumns at = ColumnsOf(table, slot, first, from);
-    float* const gradients = get().gradients->rows.at(table);
+    TurnGradients* const turn = get().gradients;
     nb::gil_scoped_release release;
+    float* const gradients = turn->rows(table);
     return AddSlotGradients(from.data(), at, gradients);
   }
   nb::object logits() const { return ArrayOn(get().logits, {batch().n}); }
 
   // Adds a value to what the step reports.
   void Log(const std::string& name, double value) {
-    get().gradients->logged.push_back({name, value});
+    gradients()->logged.push_back({name, value});
   }
   // Adds a metric of this evaluation batch.
   void Measure(const std::string& name, double sum, double weight) {
     get().sums->push_back({name, sum, weight});
   }
 
-  NetGradients* gradients() const { return get().gradients; }
+  NetGradients* gradients() const { return get().gradients->step(); }
   std::string* state() const { return get().state; }
   void Close() { turn_ = nullptr; }
 
@@ -196,6 +201,12 @@ class Turn {
     if (array.shape(0) != at.n || first + at.dim > at.row_dim)
       throw nb::value_error("the array is not of the slot's values and the collection's width");
     return at;
+  }
+  template <typename Pointer>
+  static std::vector<uintptr_t> Addresses(const std::vector<Pointer>& arrays) {
+    std::vector<uintptr_t> addresses;
+    for (const Pointer array : arrays) addresses.push_back(reinterpret_cast<uintptr_t>(array));
+    return addresses;
   }
   std::vector<size_t> ShapeOf(size_t i) const {
     const std::vector<uint64_t>& shape = shape_->parameters.at(i).shape;
@@ -596,6 +607,8 @@ NB_MODULE(_core, m) {
       .def("row_gradients", &Turn::row_gradients, "table"_a)
       .def("parameter", &Turn::parameter, "i"_a)
       .def("parameter_gradient", &Turn::parameter_gradient, "i"_a)
+      .def("parameter_addresses", &Turn::parameter_addresses)
+      .def("gradient_addresses", &Turn::gradient_addresses)
       .def("copy_rows", &Turn::CopyRows, "table"_a, "slot"_a, "first"_a, "to"_a)
       .def("add_row_gradients", &Turn::AddRowGradients, "table"_a, "slot"_a, "first"_a,
            "gradients"_a)

@@ -25,14 +25,15 @@
 #include "common/base/mutex.h"
 #include "model/net/dense_net.h"
 #include "python/core/slot_rows.h"
+#include "python/core/turn_gradients.h"
 
 namespace sluice {
 
 // One batch for the program, the question for its state, or the end of an epoch. Pointers are valid
 // until it has answered. Of the first three one is set; none: the training of the epoch has ended.
 struct ProgramTurn {
-  NetGradients* gradients = nullptr;  // it trains
-  float* logits = nullptr;            // [B]; it evaluates
+  TurnGradients* gradients = nullptr;  // it trains
+  float* logits = nullptr;             // [B]; it evaluates
   // It gives the state that it keeps beside the tables. Such a turn has no batch.
   std::string* state = nullptr;
   // An evaluation: the program adds its own metrics. A later sum of a name is added to the first

@@ -23,14 +23,10 @@ absl::Status ProgramNet::Check(const NetInput& input) const {
 absl::Status ProgramNet::TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                                    NetGradients* gradients) {
   SLUICE_RETURN_IF_ERROR(Check(input));
-  // The program adds to the rows' gradients, and may leave parameters without one.
-  for (size_t t = 0; t < shape_.tables.size(); ++t)
-    std::fill_n(gradients->rows[t], input.rows[t].n * shape_.tables[t].dim, 0.0f);
-  for (size_t p = 0; p < shape_.parameters.size(); ++p)
-    std::fill_n(gradients->dense[p], shape_.parameters[p].elements, 0.0f);
+  gradients_.Begin(input, gradients);
   rows_.Fill(*input.batch, input.row_index);
   ProgramTurn turn;
-  turn.gradients = gradients;
+  turn.gradients = &gradients_;
   turn.input = &input;
   turn.rows = &rows_;
   turn.seed = seed;
@@ -45,6 +41,7 @@ absl::Status ProgramNet::TrainStep(const NetInput& input, uint64_t seed, uint32_
     return CheckNotMade(epoch, input.step);
   }
   before_ = std::move(before);
+  if (made.ok() && !gradients->skipped) gradients_.Finish();
   if (made.ok() && newest_ != nullptr) *newest_ = {epoch, input.step + 1};
   return made;
 }

@@ -29,6 +29,7 @@
 #include "model/program/program_shape.h"
 #include "python/core/program_exchange.h"
 #include "python/core/slot_rows.h"
+#include "python/core/turn_gradients.h"
 
 namespace sluice {
 
@@ -46,7 +47,7 @@ class ProgramNet : public DenseNet {
     uint64_t steps = 0;  // 0: none
   };
   ProgramNet(ProgramShape shape, ProgramExchange* exchange, Newest* newest = nullptr)
-      : shape_(std::move(shape)), exchange_(*exchange), newest_(newest) {}
+      : shape_(std::move(shape)), exchange_(*exchange), newest_(newest), gradients_(&shape_) {}
 
   absl::Status TrainStep(const NetInput& input, uint64_t seed, uint32_t epoch,
                          NetGradients* gradients) override;
@@ -75,6 +76,7 @@ class ProgramNet : public DenseNet {
   Newest* const newest_;
   std::atomic<bool> cancelled_{false};  // a flag only; it guards no data
   SlotRows rows_;
+  TurnGradients gradients_;
   std::vector<MetricSum> sums_;
   bool begun_ = false;                   // it has made a step, or ended an epoch
   bool told_ = false;                    // the program has restored_

@@ -73,6 +73,8 @@ class Turn:
     row_gradients = lambda self, t: self._row_gradients[t]
     parameter = lambda self, i: self._dense[i]
     parameter_gradient = lambda self, i: self._gradients[i]
+    parameter_addresses = lambda self: [value.ctypes.data for value in self._dense]
+    gradient_addresses = lambda self: [value.ctypes.data for value in self._gradients]
 
     def slot_rows(self, s):
         unique = self.unique[self.core.slots[s][1]]

@@ -41,6 +41,7 @@ from sluice.torch._embedding import Batch  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
 from sluice.torch._source import Converter  # noqa: E402
 from sluice.torch._torchrun import TorchRanks  # noqa: E402
+from sluice.torch._worker import _Views  # noqa: E402
 from sluice._member import shortened  # noqa: E402
 from sluice.torch._worker import Worker  # noqa: E402
 
@@ -720,6 +721,19 @@ model {
             pushed.append(self.core.last._gradients[self.core.parameters().index("table.weight")])
         self.assertEqual(pushed[0].ravel().tolist(), [0, 0, 2, 0, 0, 1, 0])
         self.assertEqual(pushed[1].tolist(), pushed[0].tolist())
+
+    def test_tensors_on_the_arrays_of_turns_are_kept_as_long_as_they_are_few(self):
+        views = _Views(declare(nn.Linear(2, 3), {}))
+        arrays = [np.zeros(6, np.float32), np.zeros(3, np.float32)]
+        first = views.of([1, 2], lambda i: arrays[i])
+        self.assertEqual([tuple(one.shape) for one in first], [(3, 2), (3,)])
+        first[0][2, 1] = 5
+        self.assertEqual(arrays[0][5], 5)  # on the array itself
+        for other in range(63):
+            self.assertIsNot(views.of([1, 3 + other], lambda i: arrays[i]), first)
+            self.assertIs(views.of([1, 2], None), first)
+        views.of([1, 99], lambda i: arrays[i])
+        self.assertIsNot(views.of([1, 2], lambda i: arrays[i]), first)
 
     def test_a_parameter_of_two_modules_gets_both_gradients(self):
         net = Net()

@@ -147,8 +147,8 @@ class Batch:
         self._places = places
         self._turn: Turn | None = turn
         self._single = turn.single
-        # Indices are copied, because a graph may outlive the turn.
-        self._matrix = torch.from_numpy(turn.all_rows()).clone() if turn.single else None
+        # Of the turn's memory. What is taken of it is copied, because a graph may outlive the turn.
+        self._matrix = torch.from_numpy(turn.all_rows()) if turn.single else None
         self._leaves = [torch.from_numpy(turn.rows(t)) for t in range(tables)]
         self._gradients = [torch.from_numpy(turn.row_gradients(t)) for t in range(tables)] if turn.trains else []
         for leaf, gradient in zip(self._leaves, self._gradients):
@@ -205,7 +205,7 @@ class Batch:
             by_table.setdefault(place.table, []).append(i)
         parts, order = [], []
         for members in by_table.values():
-            index = self._matrix[[places[i].slot for i in members]].t()
+            index = self._matrix[[places[i].slot for i in members]].t()  # a list of rows copies them
             parts.append(F.embedding(index, self._columns(collection, places[members[0]])))
             order += members
         if len(parts) == 1:

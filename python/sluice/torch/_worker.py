@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -137,6 +137,7 @@ class Worker:
         self._leaving = False  # the loop was left early
         self._state = ProgramState()
         self._declared: Declaration = declare(model, optimizers)
+        self._views = _Views(self._declared)
         self._core_module: Any = core if core is not None else _load_core()
         self._source, self._eval_source = source, eval_source
         self._epoch_steps, self._padding = epoch_steps or 0, padding
@@ -410,17 +411,19 @@ class Worker:
         if len(lacking) == len(self._declared.parameters) and weight != 0 and batch._lacks_gradients(bool(lacking)):
             raise RuntimeError(_NO_GRADIENT)
         self._tell_names(lacking, "has no gradient: it counts as zero", "have no gradient: they count as zero")
-        _, _, workers, asynchronous = core.place()
-        for i, (_, parameter) in enumerate(self._declared.parameters):
-            if parameter.grad is not None:
-                gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                _view(turn.parameter_gradient(i), parameter).copy_(gradient)
+        gradients = self._views.of(turn.gradient_addresses(), turn.parameter_gradient)
         first = len(self._declared.parameters)
         with torch.no_grad():
+            for gradient, (_, parameter) in zip(gradients, self._declared.parameters):
+                if parameter.grad is None:
+                    gradient.zero_()
+                else:
+                    gradient.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+            if self._declared.buffers:
+                _, _, workers, asynchronous = core.place()
+                values = self._views.of(turn.parameter_addresses(), turn.parameter)
             for i, (_, buffer) in enumerate(self._declared.buffers, first):
-                before = _view(turn.parameter(i), buffer)
-                moved = _view(turn.parameter_gradient(i), buffer)
-                torch.sub(before, buffer, out=moved)
+                moved = torch.sub(values[i], buffer, out=gradients[i])
                 if asynchronous:
                     moved /= workers  # each worker's push is applied
         self._log.hand_over(turn)
@@ -615,8 +618,9 @@ class Worker:
                 f"was changed outside of a step: the change is lost{why}",
                 f"were changed outside of a step: the changes are lost{why}",
             )
-            for i, (name, tensor) in enumerate(self._declared.tensors()):
-                tensor.copy_(_view(turn.parameter(i), tensor))
+            values = self._views.of(turn.parameter_addresses(), turn.parameter)
+            for value, (name, tensor) in zip(values, self._declared.tensors()):
+                tensor.copy_(value)
                 self._versions[name] = tensor._version
             for (name, counter), value in zip(self._declared.counters, self._counters):
                 changed = self._versions.get(name, counter._version) != counter._version
@@ -663,8 +667,10 @@ class Worker:
             self._told.add(key)
             print(f"sluice: {line} (said once)", file=sys.stderr, flush=True)
 
-    def _tell_names(self, names: Iterable[str], one: str, several: str) -> None:
+    def _tell_names(self, names: list[str], one: str, several: str) -> None:
         """Says about parameters, in one line, what was not said about them before."""
+        if not names:
+            return
         new = [name for name in names if f"{name} {one}" not in self._told]
         self._told.update(f"{name} {one}" for name in new)
         if len(new) == 1:
@@ -729,17 +735,38 @@ def _values(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
 
 
-def _view(array: Any, like: Tensor) -> Tensor:
-    """A tensor on the memory of a turn's array; a scalar is stored as one element."""
-    return torch.from_numpy(array).view(like.shape)
+class _Views:
+    """Tensors on the arrays that turns have of dense tables. The worker uses few buffers, so they come again.
+
+    A tensor owns nothing, and is used while the turn is open that has these addresses. Arrays at the same addresses have the
+    same sizes, since those are the declaration's.
+    """
+
+    _MOST = 64  # sets of arrays
+
+    def __init__(self, declared: Declaration) -> None:
+        self._shapes = [tensor.shape for _, tensor in declared.tensors()]
+        self._known: dict[tuple[int, ...], list[Tensor]] = {}
+
+    def of(self, addresses: list[int], array: Callable[[int], Any]) -> list[Tensor]:
+        """By parameter. ``array(i)`` gives the array; a scalar is stored as one element."""
+        key = tuple(addresses)
+        views = self._known.get(key)
+        if views is None:
+            if len(self._known) == self._MOST:
+                self._known.clear()
+            views = [torch.from_numpy(array(i)).view(shape) for i, shape in enumerate(self._shapes)]
+            self._known[key] = views
+        return views
 
 
 def _loss_value(loss: Tensor | float, batch: Batch) -> float:
-    refuse_torch_optim(loss=loss)
     if isinstance(loss, Tensor):
         if loss.numel() != 1:
             raise TypeError(f"the loss is of shape {tuple(loss.shape)}; {_ONE_NUMBER}")
         loss = loss.detach()
+    else:
+        refuse_torch_optim(loss=loss)
     try:
         value = float(loss)
     except (TypeError, ValueError):

@@ -2,6 +2,7 @@
 // does.
 #include "python/core/program_net.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <string>
@@ -103,12 +104,13 @@ TEST(ProgramNetTest, AStepHasTheBatchAndGivesTheProgramsGradients) {
     rows_of_b.assign(&turn.rows->rows()[turn.rows->begin(1)],
                      &turn.rows->rows()[turn.rows->begin(1)] + 2);
     offsets_of_b.assign(turn.rows->offsets(1), turn.rows->offsets(1) + 3);
-    zeros.assign(turn.gradients->rows[0], turn.gradients->rows[0] + 6);
+    zeros.assign(turn.gradients->rows(0), turn.gradients->rows(0) + 6);
     EXPECT_EQ(turn.input->rows[0].values[4], 4);
-    turn.gradients->rows[0][1] += 0.5f;
-    turn.gradients->dense[0][2] = 3;
-    turn.gradients->loss_sum = 1.5;
-    turn.gradients->weight_sum = 2;
+    turn.gradients->rows(0)[1] += 0.5f;
+    turn.gradients->rows(0)[1] += 0.25f;  // asked for again, it stays
+    std::fill_n(turn.gradients->dense()[0], 3, 3);
+    turn.gradients->step()->loss_sum = 1.5;
+    turn.gradients->step()->weight_sum = 2;
     return absl::OkStatus();
   });
   ProgramNet net(Shape(), &exchange);
@@ -119,9 +121,28 @@ TEST(ProgramNetTest, AStepHasTheBatchAndGivesTheProgramsGradients) {
   EXPECT_THAT(zeros, Each(0));
   EXPECT_THAT(rows_of_b, ElementsAre(1, 2));
   EXPECT_THAT(offsets_of_b, ElementsAre(0, 2, 2));
-  EXPECT_THAT(step.row_gradients(), ElementsAre(0, 0.5f, 0, 0, 0, 0));
-  EXPECT_THAT(step.dense_gradients(), ElementsAre(0, 0, 3));
+  EXPECT_THAT(step.row_gradients(), ElementsAre(0, 0.75f, 0, 0, 0, 0));
+  EXPECT_THAT(step.dense_gradients(), Each(3));
   EXPECT_EQ(step.gradients()->loss_sum, 1.5);
+}
+
+TEST(ProgramNetTest, WhatAProgramLeavesAloneHasGradientZero) {
+  ProgramExchange exchange;
+  bool skips = false;
+  Program program(&exchange, [&](const ProgramTurn& turn) {
+    turn.gradients->step()->skipped = skips;
+    return absl::OkStatus();
+  });
+  ProgramNet net(Shape(), &exchange);
+  Step step, skipped;
+  EXPECT_TRUE(net.TrainStep(step.input(), 1, 0, step.gradients()).ok());
+  skips = true;  // nobody reads its gradients
+  EXPECT_TRUE(net.TrainStep(skipped.input(), 1, 0, skipped.gradients()).ok());
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
+  EXPECT_THAT(step.row_gradients(), Each(0));
+  EXPECT_THAT(step.dense_gradients(), Each(0));
+  EXPECT_THAT(skipped.row_gradients(), Each(-1));
 }
 
 TEST(ProgramNetTest, AnEvaluationAsksForLogits) {
