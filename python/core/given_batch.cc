@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -175,6 +176,18 @@ absl::Status GivenFeatures::FillNumbers(const GivenBatch& given, Batch* batch) c
 
 void GivenFeatures::FillKeys(const GivenBatch& given, Batch* batch) const {
   const size_t slots = features_.slots.size();
+  const auto one_each = [](const GivenBatch::Values& of) { return of.offsets.empty(); };
+  if (std::all_of(given.values.begin(), given.values.end(), one_each)) {
+    batch->key_offsets.resize(given.n * slots + 1);
+    std::iota(batch->key_offsets.begin(), batch->key_offsets.end(), 0);
+    batch->keys.resize(given.n * slots);
+    for (size_t s = 0; s < slots; ++s) {
+      const CompiledCategory& category = features_.categories[features_.slots[s].category];
+      const std::vector<int64_t>& values = given.values[s].values;
+      for (size_t i = 0; i < given.n; ++i) batch->keys[i * slots + s] = KeyOf(category, values[i]);
+    }
+    return;
+  }
   batch->key_offsets.assign(given.n * slots + 1, 0);
   // How many keys each (example, slot) has, then where they begin.
   for (size_t s = 0; s < slots; ++s) {

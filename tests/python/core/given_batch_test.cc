@@ -87,6 +87,18 @@ TEST(GivenBatchTest, KeysAndNumbersAreThoseOfTheNativeReaders) {
   EXPECT_THAT(batch.example_id, ElementsAre(41, 41));
 }
 
+TEST(GivenBatchTest, OffsetsOfOneValueEachChangeNothing) {
+  GivenBatch given = TwoExamples();
+  given.values[2] = {{8, 9}, {}};
+  Batch without, with;
+  ASSERT_TRUE(Fill(given, &without).ok());
+  given.values[1].offsets = {0, 1, 2};
+  ASSERT_TRUE(Fill(given, &with).ok());
+  EXPECT_THAT(without.key_offsets, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_EQ(without.key_offsets, with.key_offsets);
+  EXPECT_EQ(without.keys, with.keys);
+}
+
 TEST(GivenBatchTest, ABatchThatIsMadeAlreadyIsTakenAsItIs) {
   auto made = std::make_shared<Batch>();
   ASSERT_TRUE(Fill(TwoExamples(), made.get()).ok());
