@@ -220,16 +220,27 @@ void RemoveOldChains(const std::string& root, uint32_t keep, uint64_t instance, 
                      Env* env) {
   const auto chains = ListChains(root, env, nullptr);
   if (!chains.ok()) return;
-  for (size_t c = std::max<uint32_t>(keep, 1); c < chains->size(); ++c) {
+  const size_t kept = std::max<uint32_t>(keep, 1);
+  for (size_t c = kept; c < chains->size(); ++c) {
     const std::vector<ExportMember>& chain = (*chains)[c];
     for (auto member = chain.rbegin(); member != chain.rend(); ++member)
       RemoveModel(member->dir, env);
   }
+  // Runs of other jobs and earlier runs are over, so they are older than any of this run.
+  const auto older_than_kept = [&](uint64_t of, uint64_t cut) {
+    const auto newer = [&](const std::vector<ExportMember>& chain) {
+      const ExportFacts& base = chain.front().facts();
+      return base.instance() == of ? cut < base.to() : base.instance() == instance;
+    };
+    return chains->size() >= kept &&
+           std::all_of(chains->begin(), chains->begin() + static_cast<int64_t>(kept), newer);
+  };
   for (const std::string& name : env->List(root).value_or(std::vector<std::string>())) {
     uint64_t of = 0, cut = 0;
     if (!ParseExportName(name, &of, &cut) || (of == instance && cut >= below)) continue;
     const std::string dir = absl::StrCat(root, "/", name);
-    if (absl::IsNotFound(env->ReadFile(dir + kManifestFile).status())) RemoveModel(dir, env);
+    if (older_than_kept(of, cut) || absl::IsNotFound(env->ReadFile(dir + kManifestFile).status()))
+      RemoveModel(dir, env);
   }
 }
 

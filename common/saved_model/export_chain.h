@@ -75,7 +75,9 @@ absl::Status VerifyExport(const ExportMember& member, Env* env);
 
 // Removes all chains but the newest `keep` (at least 1), whole, newest member first, so that what
 // remains of one after a crash is a shorter chain. Also removes unfinished exports, except those of
-// `instance` from cut `below` on. One job at a time uses a folder.
+// `instance`, the present run, from cut `below` on; and members of no chain (ListChains) once each
+// of the `keep` chains is newer for certain: its base is of this run or, in the run of the member,
+// of a later cut. One job at a time uses a folder.
 void RemoveOldChains(const std::string& root, uint32_t keep, uint64_t instance, uint64_t below,
                      Env* env);
 

@@ -233,6 +233,39 @@ TEST_F(ExportChainTest, ListsTheNewestChainFirstAndKeepsWholeChains) {
   EXPECT_EQ(Env::Real()->List(root_ + "/export")->size(), 2u);
 }
 
+TEST_F(ExportChainTest, MembersOfNoChainGoWithTheChainsOfTheirTime) {
+  const std::string root = root_ + "/export";
+  const auto damage = [](const ExportMember& member) {
+    const std::string path = member.dir + "/MANIFEST";
+    const std::string text = *Env::Real()->ReadFile(path);
+    ASSERT_TRUE(Env::Real()->WriteFile(path, {text + "{"}).ok());
+  };
+  const auto prune = [&](uint64_t cut) {
+    RemoveOldChains(root, 2, kInstance, cut, Env::Real());
+    std::set<std::string> left;
+    const std::vector<std::string> names = *Env::Real()->List(root);
+    for (const std::string& name : names) left.insert(absl::StrCat(root, "/", name));
+    return left;
+  };
+  // Of an earlier run no base can be read; of this one a delta cannot.
+  const std::vector<ExportMember> earlier = SmallChain(kOther);
+  damage(earlier[0]);
+  const std::vector<ExportMember> first = SmallChain();
+  damage(first[1]);
+  const ExportMember second = Export(kInstance, nullptr, 8, {{1, {1, 1}}}, {}, 4);
+  const ExportMember third = Export(kOther + 1, nullptr, 9, {{1, {1, 1}}}, {}, 4);
+  std::set<std::string> all = {first[0].dir, first[1].dir, first[2].dir, second.dir, third.dir};
+  for (const ExportMember& member : earlier) all.insert(member.dir);
+  // The newest chains are those of 9 and 8, and nothing says that `earlier` is older than 9.
+  all.erase(first[0].dir);
+  EXPECT_EQ(prune(8), all) << "a chain of another run stays";
+  const ExportMember fourth = Export(kInstance, nullptr, 10, {{1, {1, 1}}}, {}, 4);
+  const ExportMember delta = Export(kInstance, &fourth, 12, {{1, {2, 2}}}, {}, 4);
+  damage(delta);
+  const ExportMember last = Export(kInstance, &delta, 14, {{1, {3, 3}}}, {}, 4);
+  EXPECT_EQ(prune(14), (std::set<std::string>{second.dir, fourth.dir, delta.dir, last.dir}));
+}
+
 TEST_F(ExportChainTest, TheFolderOfAnotherJobIsRefused) {
   const std::string root = root_ + "/export";
   EXPECT_TRUE(CheckOwnExports(root, "/out", Env::Real()).ok()) << "there is none";
