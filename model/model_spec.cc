@@ -11,6 +11,7 @@
 #include "common/config/mode.h"
 #include "common/optimizer/update_rule.h"
 #include "common/saved_model/start_map.h"
+#include "common/table/table_layout.h"
 
 namespace sluice {
 namespace {
@@ -18,6 +19,10 @@ namespace {
 // Shards of a table whose number must not follow that of the pservers: enough for the largest
 // cluster, few enough that the smallest one has no trouble with them.
 constexpr uint32_t kFixedShards = 256;
+
+// Shards of all tables of a job. Each publication of a route names them all, and each event that
+// places or moves shards looks at all.
+constexpr uint64_t kMaxShardsOfJob = uint64_t{1} << 20;
 
 // Begins every refusal with the table's name.
 absl::Status RefuseTable(const TableConfig& table, absl::string_view why) {
@@ -334,6 +339,20 @@ void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<Tab
                                                  : std::max<uint32_t>(4 * num_pservers, 16));
     }
   }
+}
+
+absl::Status CheckShards(const JobConfig& job, const std::vector<TableConfig>& tables) {
+  google::protobuf::RepeatedPtrField<TableConfig> resolved(tables.begin(), tables.end());
+  ResolveShards(/*num_pservers=*/1, &resolved);
+  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
+                          CreateTableLayouts(resolved, job.train().seed()));
+  uint64_t shards = 0;
+  for (const auto& layout : layouts) shards += layout->num_shards();
+  if (shards <= kMaxShardsOfJob) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job's ", layouts.size(), " tables have ", shards, " shards (dense tables: one for each ",
+      kMaxBlockBytes >> 20, " MiB); a job may have at most ", kMaxShardsOfJob,
+      "; make the layers smaller, or set a smaller tables.num_shards"));
 }
 
 absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tables) {

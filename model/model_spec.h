@@ -79,6 +79,10 @@ absl::Status FixShards(const Manifest* checkpoint, std::vector<TableConfig>* tab
 // HasFixedShards.
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
 
+// INVALID_ARGUMENT when a table cannot be laid out, its limit of rows is below what its shards
+// need, or the tables have too many shards.
+absl::Status CheckShards(const JobConfig& job, const std::vector<TableConfig>& tables);
+
 // Applies the options of the job that every model's tables share, in this order: in Geo, workers
 // update the tables; sync_configs.dense: COLLECTIVE says who keeps the dense tables; tables { ... }
 // overrides them; lr_scale: WORKERS multiplies each learning rate, and the rate at which its

@@ -24,9 +24,11 @@
 namespace sluice::cli {
 namespace {
 
-// Checks what common/config cannot: that the configuration makes a model and a reader.
+// Checks what common/config cannot: that the configuration makes a model, its tables and a
+// reader.
 absl::Status CheckModelAndData(const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  SLUICE_RETURN_IF_ERROR(CheckShards(job, model->tables()));
   if (ProgramGivesData(job)) return absl::OkStatus();
   return DataSource::Create(job.data(), model->schema(), Env::Real()).status();
 }

@@ -14,27 +14,6 @@
 #include "model/without_pservers.h"
 
 namespace sluice {
-namespace {
-
-// Shards of all tables of a job. Each publication of a route names them all, and each event that
-// places or moves shards looks at all.
-constexpr uint64_t kMaxShardsOfJob = uint64_t{1} << 20;
-
-absl::Status CheckShards(const JobDraft& draft) {
-  google::protobuf::RepeatedPtrField<TableConfig> tables(draft.tables.begin(), draft.tables.end());
-  ResolveShards(1, &tables);
-  SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
-                          CreateTableLayouts(tables, draft.config.train().seed()));
-  uint64_t shards = 0;
-  for (const auto& layout : layouts) shards += layout->num_shards();
-  if (shards <= kMaxShardsOfJob) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the job's ", layouts.size(), " tables have ", shards, " shards (dense tables: one for each ",
-      kMaxBlockBytes >> 20, " MiB); a job may have at most ", kMaxShardsOfJob,
-      "; make the layers smaller, or set a smaller tables.num_shards"));
-}
-
-}  // namespace
 
 void JobDraft::TakeStart(StartCheck start) {
   warnings.insert(warnings.end(), start.warnings.begin(), start.warnings.end());
@@ -55,7 +34,7 @@ absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, uint32_t pser
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                           ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
-  SLUICE_RETURN_IF_ERROR(CheckShards(draft));
+  SLUICE_RETURN_IF_ERROR(CheckShards(draft.config, draft.tables));
   SLUICE_ASSIGN_OR_RETURN(StartCheck of_model,
                           CheckInitialModel(draft.config, BuiltInSpecs(), env));
   draft.TakeStart(std::move(of_model));

@@ -113,6 +113,14 @@ TEST_F(JobFlagsTest, ReaderProblemsAreFoundWithoutACluster) {
       AllOf(StartsWith(file_ + ": "), HasSubstr("column")));
 }
 
+TEST_F(JobFlagsTest, ALimitThatIsTooSmallForTheShardsIsFoundWithoutACluster) {
+  EXPECT_THAT(
+      std::string(
+          Load({"--set=tables={name: 'embedding' max_rows: 255 evict {}}"}).status().message()),
+      AllOf(HasSubstr("'embedding'"), HasSubstr("255"), HasSubstr("max_rows to 256")));
+  EXPECT_TRUE(Load({"--set=tables={name: 'embedding' max_rows: 256 evict {}}"}).ok());
+}
+
 TEST_F(JobFlagsTest, WildcardMatchesTheColumnsOfTheFirstFile) {
   const std::string data = file_ + ".csv";
   std::ofstream(data) << "y,n_b,other,n_a\n1,2,3,4\n";
