@@ -2,14 +2,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/export_chain.h"
+#include "proto/model.pb.h"
+#include "server/shards/sparse_shard.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/server/test_worker.h"
@@ -188,6 +196,90 @@ TEST_F(JobCutsTest, EvenNumbersAreExportsIfTheJobMakesThem) {
   cuts_->AwaitEnd();
   EXPECT_EQ(Now().checkpoint(), 5u);
   EXPECT_EQ(FilesOf(60), 5u) << "a checkpoint";
+}
+
+// A shard that tells when it drops tombstones and when a cut of it has begun.
+class WatchedShard : public SparseShard {
+ public:
+  using SparseShard::SparseShard;
+  void DropTombstones(uint64_t before) override {
+    if (on_drop) on_drop();
+    SparseShard::DropTombstones(before);
+  }
+
+  std::function<void()> on_drop;
+  std::atomic<bool> cut_begun{false};
+
+ protected:
+  std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options) override
+      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    auto cut = SparseShard::MakeCut(std::move(state), options);
+    cut_begun = true;
+    return cut;
+  }
+};
+
+bool IsAsleep(int64_t thread) {
+  std::ifstream file(absl::StrCat("/proc/self/task/", thread, "/stat"));
+  const std::string stat((std::istreambuf_iterator<char>(file)), {});
+  const size_t name_end = stat.rfind(") ");
+  return name_end != std::string::npos && stat[name_end + 2] == 'S';
+}
+
+// An order ends a chain, and in sync a commit begins the base while shards drop what a base does
+// not need. A row that goes after the cut is not among that.
+TEST_F(JobCutsTest, TheNextDeltaNamesWhatGoesAfterTheCutOfItsBase) {
+  const TableLayouts layouts = LayoutsOf(spec_);
+  UpdatePolicy policy;
+  policy.keeps_tombstones = true;
+  const auto shard = std::make_shared<WatchedShard>(layouts[1], 0, policy, ShardLimits());
+  JobView view = *view_;
+  view.shards[1][0] = shard;
+  PushPart part;
+  for (uint64_t key = 0; part.keys.empty(); ++key)
+    if (layouts[1]->ShardOf(key) == 0) part.keys = {key};
+  const uint64_t key = part.keys[0];
+  part.rows = 1;
+  part.values.assign(3, 1.0f);
+  ASSERT_EQ(shard->Apply({0, 1, 1, 1, {}}, &part).status, PART_OK);
+
+  JobCuts::Options options = OptionsFor(root_);
+  options.export_root = root_ + "/export";
+  std::atomic<int64_t> second{0};  // the thread, once it is about to begin the cut
+  options.available_memory = [&second] {
+    second = ::syscall(SYS_gettid);
+    return UINT64_MAX;
+  };
+  cuts_ = std::make_unique<JobCuts>(std::move(options));
+  CutOrder order;
+  order.set_export_since(1);
+  cuts_->SetOrder(order, view);
+  order.set_export_since(0);
+  std::thread begins;
+  bool gone = false;
+  const auto erase = [&] { gone = shard->EraseRows(&key, 1, RowEnd::kDeleted) == 1; };
+  shard->on_drop = [&] {
+    begins = std::thread([&] { cuts_->Begin(2, 40, view); });
+    // It sleeps when it waits for this call.
+    while (!shard->cut_begun && !(second != 0 && IsAsleep(second))) std::this_thread::yield();
+    if (shard->cut_begun) erase();
+  };
+  cuts_->SetOrder(order, view);
+  begins.join();
+  ASSERT_TRUE(shard->cut_begun);
+  if (!gone) erase();
+  ASSERT_TRUE(gone);
+  cuts_->AwaitEnd();
+  ASSERT_EQ(Now().state(), HostedCut::WRITTEN);
+  EXPECT_EQ(Now().rows(), 1u) << "the row is in the base";
+
+  CutOptions delta;
+  delta.since = 1;
+  std::string piece;
+  ASSERT_TRUE(*shard->BeginCut(delta)->Next(&piece));
+  ShardFileHeader header;
+  ASSERT_TRUE(header.ParseFromArray(piece.data() + 12, static_cast<int>(piece.size()) - 12));
+  EXPECT_THAT(header.gone(), ElementsAre(key));
 }
 
 TEST_F(JobCutsTest, WithoutAFolderNoneIsMade) {
