@@ -181,6 +181,7 @@ SparseShard::SparseShard(std::shared_ptr<const TableLayout> table, uint32_t inde
       expiry_(table_->config().expire()),
       kept_days_(KeptDays(table_->config())),
       store_(dim_, table_->state_floats(), ReadyPages::OfProcess(), limits.row_memory),
+      ages_(table_->config().expire().after_steps()),
       admission_(table_->config().has_admit()
                      ? std::make_unique<AdmissionRule>(table_->config().admit(),
                                                        table_->sketch_bytes(), table_->stream())
@@ -258,13 +259,14 @@ void SparseShard::RestorePosition(const ShardFacts& facts) {
   }
   // A sketch of another size, which only a new job can meet, is of no use.
   if (admission_ != nullptr) admission_->sketch()->Restore(facts.admission_sketch());
-  SweepAgain();
-  if (!expiry_.on() || !loaded_values_) return;
+  if (!expiry_.on()) return;
   // Their file does not say when they were updated, and the schedule continues.
-  for (uint32_t id = 0; id < store_.slots(); ++id) {
+  for (uint32_t id = 0; loaded_values_ && id < store_.slots(); ++id) {
     RowStore::Header* const row = store_.header(id);
     if (row->last_seen == 0) row->last_seen = ScheduleStep();
   }
+  counted_ = false;
+  AdvanceAges(LiveFrom());
 }
 
 void SparseShard::AddFacts(ShardFacts* facts) const {
@@ -281,13 +283,9 @@ RowTurnover SparseShard::turnover() {
 
 uint64_t SparseShard::rows() {
   MutexLock lock(&mutex_);
-  uint64_t rows = store_.size();
-  const uint64_t live_from = LiveFrom();
-  if (live_from <= oldest_ || store_.slots() > kMostCounted) return rows;
-  for (uint32_t id = 0; id < store_.slots(); ++id) {
-    if (!store_.is_free(id) && Expired(*store_.header(id), live_from) && !WasErased(id)) --rows;
-  }
-  return rows;
+  // No row expires while the table is loaded.
+  if (counted_) AdvanceAges(LiveFrom());
+  return store_.size() - std::min<uint64_t>(ages_.expired(), store_.size());
 }
 uint64_t SparseShard::bytes() {
   MutexLock lock(&mutex_);
@@ -439,12 +437,14 @@ template <typename F>
 void SparseShard::ForRows(const std::vector<uint64_t>& keys, size_t floats, F update) {
   const uint64_t step = ScheduleStep();
   const uint64_t live_from = LiveFrom();
+  AdvanceAges(live_from);
   const uint32_t in_cut = 2 * cuts_;
   PreImages* const images = images_;
   size_t created = 0;
   store_.VisitRows(keys.data(), keys.size(), floats,
                    [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                     if (row.header == nullptr || Expired(*row.header, live_from)) {
+                     const bool begins = row.header == nullptr || Expired(*row.header, live_from);
+                     if (begins) {
                        if (row.header != nullptr) Expire(*row.header);
                        if (!MayBegin(keys[i])) return;
                        row = RowOf(keys[i]);
@@ -454,8 +454,7 @@ void SparseShard::ForRows(const std::vector<uint64_t>& keys, size_t floats, F up
                        if (images != nullptr) SaveRecord(row, images);
                        row.header->version = in_cut;
                      }
-                     row.header->last_seen = step;
-                     row.header->CountUpdate();
+                     Touch(row.header, step, begins);
                      update(i, row);
                    });
   // In proportion to what takes memory, so that the sweep keeps up with it, and to the update, so
@@ -485,9 +484,9 @@ RowStore::Row SparseShard::RowOf(uint64_t key) {
 
 void SparseShard::CheckMaxRows() {
   if (evicts_ || store_.size() < most_rows_) return;
-  // Expired rows do not count. The present round may have passed some of them, the next one has
-  // them all.
-  for (int round = 0; round < 2; ++round) Sweep(store_.slots() + 1 - sweep_at_);
+  // Expired rows do not count.
+  const uint64_t live_from = LiveFrom();
+  for (uint32_t id = 0; live_from > 0 && id < store_.slots(); ++id) SweepSlot(id, live_from);
   if (store_.size() < most_rows_) return;
   const TableConfig& config = table_->config();
   const char* const limit = config.max_rows() > 0 ? "max_rows" : "max_gib";
@@ -586,37 +585,50 @@ void SparseShard::Expire(const RowStore::Header& row) {
   EraseRow(row.key, RowEnd::kExpired, expiry_.EndOf(row.last_seen, days_));
 }
 
+void SparseShard::SweepSlot(uint32_t id, uint64_t live_from) {
+  if (store_.is_free(id)) return;
+  const RowStore::Header& row = *store_.header(id);
+  if (Expired(row, live_from) && !WasErased(id)) Expire(row);
+}
+
 void SparseShard::Sweep(size_t slots) {
   constexpr size_t kAhead = 8;
   const uint64_t live_from = LiveFrom();
-  if (live_from <= oldest_) return;
-  for (; slots > 0; --slots) {
-    if (sweep_at_ >= store_.slots()) {
-      // Rows that were created or updated meanwhile are not older than the round.
-      oldest_ = std::min(oldest_of_round_, round_from_);
-      sweep_at_ = 0;
-      return;
-    }
-    if (sweep_at_ == 0) {
-      round_from_ = ScheduleStep();
-      oldest_of_round_ = UINT64_MAX;
-    }
+  for (; slots > 0 && ages_.expired() > 0; --slots) {
+    if (sweep_at_ >= store_.slots()) sweep_at_ = 0;
     const auto id = static_cast<uint32_t>(sweep_at_++);
     if (sweep_at_ + kAhead < store_.slots())
       __builtin_prefetch(store_.header(static_cast<uint32_t>(sweep_at_ + kAhead)));
-    if (store_.is_free(id)) continue;
-    const RowStore::Header& row = *store_.header(id);
-    if (!Expired(row, live_from)) {
-      if (expiry_.Expires(row.count)) oldest_of_round_ = std::min(oldest_of_round_, row.last_seen);
-    } else if (!WasErased(id)) {
-      Expire(row);
-    }
+    SweepSlot(id, live_from);
   }
 }
 
-void SparseShard::SweepAgain() {
-  sweep_at_ = 0;
-  oldest_ = 0;
+void SparseShard::AdvanceAges(uint64_t live_from) {
+  if (!expiry_.on()) return;
+  if (counted_) return ages_.Advance(live_from);
+  ages_.Clear(live_from);
+  for (uint32_t id = 0; id < store_.slots(); ++id) {
+    const RowStore::Header& row = *store_.header(id);
+    if (!store_.is_free(id) && expiry_.Expires(row.count) && !WasErased(id))
+      ages_.Add(row.last_seen);
+  }
+  counted_ = true;
+}
+
+void SparseShard::Touch(RowStore::Header* row, uint64_t step, bool created) {
+  const uint64_t last_seen = row->last_seen;
+  const bool counted = !created && expiry_.Expires(row->count);
+  row->last_seen = step;
+  row->CountUpdate();
+  if (!expiry_.on()) return;
+  const bool counts = expiry_.Expires(row->count);
+  if (counted && counts) {
+    ages_.Move(last_seen, step);
+  } else if (counted) {
+    ages_.Remove(last_seen);
+  } else if (counts) {
+    ages_.Add(step);
+  }
 }
 
 bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
@@ -628,6 +640,8 @@ bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
   if (id == RowStore::kNoRow) return false;
   if (policy_.keeps_tombstones) tombstones_.Add(key, step);
   store_.Unlink(key);
+  const RowStore::Header& row = *store_.header(id);
+  if (counted_ && expiry_.Expires(row.count)) ages_.Remove(row.last_seen);
   switch (why) {
     case RowEnd::kExpired:
       turnover_.set_expired(turnover_.expired() + 1);
@@ -639,7 +653,7 @@ bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
       turnover_.set_deleted(turnover_.deleted() + 1);
       break;
   }
-  if (images_ != nullptr && store_.header(id)->version <= 2 * cuts_) {
+  if (images_ != nullptr && row.version <= 2 * cuts_) {
     erased_in_cut_.push_back(id);
   } else {
     store_.Free(id);
@@ -684,7 +698,7 @@ void SparseShard::FillRows(const uint64_t* keys, size_t n, F fill) {
   }
   store_.set_bulk(false);
   no_memory_ = false;
-  SweepAgain();
+  counted_ = false;
 }
 
 void SparseShard::StateArrays(const TableLayout::Column& column, const RowStore::Row& row,

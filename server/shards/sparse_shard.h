@@ -25,6 +25,7 @@
 #include "common/table/row_days.h"
 #include "common/table/row_expiry.h"
 #include "server/shards/admission_sketch.h"
+#include "server/shards/age_histogram.h"
 #include "server/shards/no_room.h"
 #include "server/shards/row_store.h"
 #include "server/shards/row_tombstones.h"
@@ -46,8 +47,8 @@ class SparseShard : public Shard {
   void RestoreRows(const uint64_t* keys, const char* const* records, size_t n) override;
   void RestorePosition(const ShardFacts& facts) override;
 
-  // Expired rows are left out. In a shard of more than kMostCounted slots those that Sweep has not
-  // reached yet are still counted.
+  // Expired rows are left out, but for those that expired within the last 500th part of
+  // after_steps.
   uint64_t rows() override;
   uint64_t bytes() override;
   uint64_t reserved_bytes() override;
@@ -112,11 +113,16 @@ class SparseShard : public Shard {
   }
   // RowExpiry::LiveFrom now.
   uint64_t LiveFrom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Erases the expired rows among the next `slots` slots, going round. Does nothing when no row can
-  // have expired since all slots were looked at.
+  // Erases the row of the slot if it has expired.
+  void SweepSlot(uint32_t id, uint64_t live_from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Erases the expired rows among the next `slots` slots, going round. Does nothing when there are
+  // none, as far as ages_ knows.
   void Sweep(size_t slots) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Rows with a history of their own came.
-  void SweepAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Brings ages_ up to date with the schedule. O(1) amortized, O(slots) after rows were loaded.
+  void AdvanceAges(uint64_t live_from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Notes an update in the row's header and in ages_.
+  void Touch(RowStore::Header* row, uint64_t step, bool created)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Returns the row of `key`, which is created if needed.
   RowStore::Row RowOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -148,9 +154,6 @@ class SparseShard : public Shard {
   static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
                           float** arrays);
 
-  // rows() looks at so many rows at most.
-  static constexpr size_t kMostCounted = 8192;
-
   const uint32_t dim_;
   const uint64_t most_rows_;
   const bool evicts_;  // above most_rows_, instead of refusing a row
@@ -163,13 +166,11 @@ class SparseShard : public Shard {
   PreImages* images_ ABSL_GUARDED_BY(mutex_) = nullptr;
   RecordForm record_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint32_t> erased_in_cut_ ABSL_GUARDED_BY(mutex_);  // ids that are freed at its end
-  RowDays days_ ABSL_GUARDED_BY(mutex_);  // empty unless the table may ask for them
-  // Sweep: the next slot of the present round; the schedule step at which the round began; the
-  // least last_seen of its rows that may expire. No row that may expire is older than oldest_.
-  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t round_from_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t oldest_of_round_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t oldest_ ABSL_GUARDED_BY(mutex_) = 0;
+  RowDays days_ ABSL_GUARDED_BY(mutex_);         // empty unless the table may ask for them
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 0;  // the next slot that Sweep looks at
+  // The rows that may expire. Empty without expire, and until counted_: while rows are loaded.
+  AgeHistogram ages_ ABSL_GUARDED_BY(mutex_);
+  bool counted_ ABSL_GUARDED_BY(mutex_) = false;
   bool loaded_values_ ABSL_GUARDED_BY(mutex_) = false;  // rows came without a history
   // Of a table with admit; else null.
   const std::unique_ptr<AdmissionRule> admission_ ABSL_PT_GUARDED_BY(mutex_);

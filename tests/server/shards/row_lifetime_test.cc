@@ -161,6 +161,38 @@ TEST(RowLifetimeTest, UpdatesSweepWhatHasExpired) {
   EXPECT_EQ(lived->rows(), 1u);
 }
 
+// Far more rows than updates sweep: what has expired is not counted, swept or not.
+TEST(RowLifetimeTest, ALargeShardCountsOnlyRowsThatLive) {
+  const auto layout = LifetimeLayout(After(3, 0, 2));
+  auto lived = std::make_unique<Lived>(layout);
+  std::set<uint64_t> many, some, few;
+  for (uint64_t key = 0; key < 30000; ++key) {
+    many.insert(key);
+    if (key < 20000) some.insert(key);
+    if (key < 50) few.insert(key);
+  }
+  lived->Step(1, many);
+  lived->Step(2, {});
+  std::vector<std::string> image = lived->Image();
+  for (const bool restored : {false, true}) {
+    SCOPED_TRACE(restored);
+    if (restored) {
+      lived = std::make_unique<Lived>(layout);
+      lived->Restore(image);
+    }
+    EXPECT_EQ((*lived)->rows(), 30000u);
+    lived->Step(3, few);  // twice: they stay
+    EXPECT_EQ((*lived)->rows(), 30000u);
+    lived->Step(4, {});
+    EXPECT_EQ((*lived)->rows(), few.size());
+    EXPECT_GT((*lived)->bytes(), 29000u * 32) << "nearly nothing has been swept";
+    lived->Step(5, some);
+    EXPECT_EQ((*lived)->rows(), some.size());
+    (*lived)->EraseRows(&*few.begin(), 1, RowEnd::kDeleted);
+    EXPECT_EQ((*lived)->rows(), some.size() - 1);
+  }
+}
+
 TEST(RowLifetimeTest, ACountKeepsARowForEver) {
   Lived lived(LifetimeLayout(After(3, 0, 2)));
   lived.Step(1, {7, 8});
