@@ -35,22 +35,34 @@ void ExportPlan::EndChain(const std::string& why) {
 }
 
 absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t instance, uint64_t to,
-                              ExportFacts* facts) const {
+                              ExportFacts* facts) {
   facts->set_instance(instance);
   facts->set_to(to);
   size_t bases = 0, made = 0;
   uint64_t most_since = 0, least_step = UINT64_MAX;
-  for (const HostedCut& part : parts) {
-    if (part.state() == HostedCut::STATE_UNSPECIFIED) continue;  // a pserver without shards
+  std::string no_delta;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const HostedCut& part = parts[i];
+    if (part.checkpoint() == 0) continue;  // a pserver without shards
     ++made;
     bases += part.since() == 0;
     most_since = std::max<uint64_t>(most_since, part.since());
     least_step = std::min<uint64_t>(least_step, part.schedule_step());
     facts->set_rows(facts->rows() + part.rows());
     facts->set_gone(facts->gone() + part.gone());
+    if (!part.error().empty()) no_delta = absl::StrCat("pserver ", i, ": ", part.error());
   }
   facts->set_schedule_step(made == 0 ? 0 : least_step);
-  if (bases == made) return absl::OkStatus();  // whole, even if a delta would have done
+  if (bases == made) {  // whole, even if a delta would have done
+    if (no_delta.empty()) return absl::OkStatus();
+    status_.set_new_base(no_delta);
+    warning_ = absl::StrCat("the export is a new base: ", no_delta);
+    return absl::OkStatus();
+  }
+  if (!no_delta.empty()) {
+    EndChain(no_delta);
+    return absl::UnavailableError(absl::StrCat(no_delta, "; a new base follows"));
+  }
   // A part of a base does not name what has gone.
   if (bases > 0 || since_ == 0 || most_since > since_) {
     return absl::UnavailableError(

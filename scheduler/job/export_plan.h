@@ -7,7 +7,9 @@
 //
 // The next export is a base when there was none in this run of the job, when the chain was ended
 // (EndChain), when the deltas name more keys as gone than the base has rows, and after kMostDeltas
-// deltas: the folder keeps whole chains, and whoever begins at a base applies all that follow.
+// deltas: the folder keeps whole chains, and whoever begins at a base applies all that follow. A
+// pserver that has forgotten rows which have gone makes a part of a base by itself, and says why.
+// If the others do the same, the export is a base; else it is given up, and a base follows.
 //
 // Thread safety: one thread.
 #pragma once
@@ -47,10 +49,11 @@ class ExportPlan {
   uint64_t since() const { return since_; }
   // The next export is a base, because of `why`.
   void EndChain(const std::string& why);
-  // Sets the facts of the export of cut `to`, whose parts are `parts`. UNAVAILABLE: some pservers
-  // had not heard yet what the export is to be; the next try finds them ready.
+  // Sets the facts of the export of cut `to`, whose parts are `parts`, by pserver. UNAVAILABLE: the
+  // parts do not fit together, because some pservers had not heard yet what the export is to be, or
+  // could make no delta; the next try finds them ready.
   absl::Status Fill(const std::vector<HostedCut>& parts, uint64_t instance, uint64_t to,
-                    ExportFacts* facts) const;
+                    ExportFacts* facts);
   // The export is in force.
   void Completed(const Manifest& manifest, const std::string& dir, absl::Time begun_at,
                  absl::Time now);

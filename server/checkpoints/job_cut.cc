@@ -59,36 +59,50 @@ class JobCut::Watched : public ShardCut {
   bool begun_ = false;
 };
 
+JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) {
+  Begun begun;
+  for (const auto& table : view.shards) {
+    for (const std::shared_ptr<Shard>& shard : table) {
+      if (shard == nullptr) continue;
+      ShardFacts facts;
+      begun.parts.push_back({shard, shard->BeginCut(options, &facts)});
+      TakeLeast(facts, &begun.least);
+      begun.schedule_step = std::min<uint64_t>(begun.schedule_step, facts.schedule_steps());
+    }
+  }
+  return begun;
+}
+
 void JobCut::Begin(const JobView& view) {
-  std::vector<Part> parts;
-  std::vector<RankPosition> least;
-  uint64_t schedule_step = UINT64_MAX;
-  absl::Status status;
+  Begun begun;
+  CutOptions options;
+  options.state = !options_.export_since.has_value();
+  options.since = options_.export_since.value_or(0);
+  options.budget = options_.budget;
+  absl::Status status, names_gone;
   try {
     // All cuts begin before any file is written, so that the shards are saved as of nearly one
     // moment; in sync, as of exactly one step.
-    CutOptions options;
-    options.state = !options_.export_since.has_value();
-    options.since = options_.export_since.value_or(0);
-    options.budget = options_.budget;
-    for (const auto& table : view.shards) {
-      for (const std::shared_ptr<Shard>& shard : table) {
-        if (shard == nullptr) continue;
-        ShardFacts facts;
-        parts.push_back({shard, shard->BeginCut(options, &facts)});
-        TakeLeast(facts, &least);
-        schedule_step = std::min<uint64_t>(schedule_step, facts.schedule_steps());
-      }
+    begun = BeginAll(view, options);
+    // Asked only now: rows may go until the cut of their shard begins.
+    for (const Part& part : begun.parts)
+      if (options.since > 0) names_gone.Update(part.shard->NamesGoneSince(options.since));
+    if (!names_gone.ok()) {
+      begun = Begun();  // a shard has one cut at a time
+      options.since = 0;
+      begun = BeginAll(view, options);
     }
   } catch (const std::bad_alloc&) {
-    parts.clear();
+    begun = Begun();
     status = absl::ResourceExhaustedError("no memory to begin the cut; use more pservers");
   }
   MutexLock lock(&mutex_);
   begun_ = options_.clock->Now();
-  parts_ = std::move(parts);
-  least_ = std::move(least);
-  schedule_step_ = parts_.empty() ? 0 : schedule_step;
+  parts_ = std::move(begun.parts);
+  least_ = std::move(begun.least);
+  schedule_step_ = parts_.empty() ? 0 : begun.schedule_step;
+  since_ = options.since;
+  why_base_ = std::string(names_gone.message());
   status_ = std::move(status);
   if (parts_.empty()) EndLocked();
 }
@@ -217,7 +231,8 @@ HostedCut JobCut::Report() {
   MutexLock lock(&mutex_);
   for (const RankPosition& at : least_) *report.add_least() = at;
   if (options_.export_since.has_value()) {
-    report.set_since(*options_.export_since);
+    report.set_since(since_);
+    if (!why_base_.empty()) report.set_error(Printable(why_base_));
     report.set_schedule_step(schedule_step_);
   }
   if (!status_.ok()) {

@@ -36,7 +36,8 @@ class JobCut {
     uint64_t checkpoint = 0;  // its number in the job
     uint64_t step = 0;        // of its folder
     std::string directory, save_id;
-    // An export: values only; CutOptions.since.
+    // An export: values only; CutOptions.since. When a shard cannot name all rows that have gone
+    // since then, the cut is that of a base, and the report says why (HostedCut.error).
     std::optional<uint64_t> export_since;
     std::shared_ptr<PreImageBudget> budget;
     Env* env = nullptr;               // outlives the cut
@@ -51,6 +52,7 @@ class JobCut {
   uint64_t checkpoint() const { return options_.checkpoint; }
 
   // Begins the cuts of the view's shards, O(1) each, under each shard's lock in turn. Called once.
+  // No shard may drop tombstones meanwhile.
   void Begin(const JobView& view);
   // Call instead of Begin when the checkpoint cannot be made.
   void Refuse(absl::Status why);
@@ -70,8 +72,15 @@ class JobCut {
     std::shared_ptr<Shard> shard;  // destroyed after the cut, which uses it
     std::unique_ptr<ShardCut> cut;
   };
+  // Cuts that have begun; the positions and the schedule step behind all of them.
+  struct Begun {
+    std::vector<Part> parts;
+    std::vector<RankPosition> least;
+    uint64_t schedule_step = UINT64_MAX;
+  };
   class Watched;
 
+  static Begun BeginAll(const JobView& view, const CutOptions& options);
   absl::StatusOr<SavedFile> Write(Part* part);
   // The state after a file was written or cut short.
   void EndOne(absl::StatusOr<SavedFile> file);
@@ -95,6 +104,8 @@ class JobCut {
   std::vector<SavedFile> files_ ABSL_GUARDED_BY(mutex_);    // complete
   std::vector<RankPosition> least_ ABSL_GUARDED_BY(mutex_);
   uint64_t schedule_step_ ABSL_GUARDED_BY(mutex_) = 0;  // the least of the shards
+  uint64_t since_ ABSL_GUARDED_BY(mutex_) = 0;          // CutOptions.since of the cuts
+  std::string why_base_ ABSL_GUARDED_BY(mutex_);        // although a delta was asked for
   absl::Time begun_ ABSL_GUARDED_BY(mutex_), end_ ABSL_GUARDED_BY(mutex_);
 };
 

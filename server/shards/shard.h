@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "common/base/mutex.h"
 #include "common/base/slice.h"
 #include "common/config/mode.h"
@@ -211,6 +212,9 @@ class Shard {
   // No export needs to name rows any more that went before this schedule step. 0: or that went
   // until now, because the next export is a base, whatever the steps of other shards are.
   virtual void DropTombstones(uint64_t before) {}
+  // RESOURCE_EXHAUSTED: a delta from schedule step `since` on could not name all rows that have
+  // gone.
+  virtual absl::Status NamesGoneSince(uint64_t since) { return absl::OkStatus(); }
 
   // Bytes that a shard keeps for the job's ranks from the moment it is made: what each has
   // delivered and, in sync, its place in the open step, without the gradients there.

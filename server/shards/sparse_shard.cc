@@ -305,12 +305,28 @@ void SparseShard::DropTombstones(uint64_t before) {
   }
 }
 
-absl::Status SparseShard::ListGone(uint64_t since, std::vector<uint64_t>* gone) const {
+absl::Status SparseShard::NamesGoneSince(uint64_t since) {
+  MutexLock lock(&mutex_);
+  if (counted_) AdvanceAges(LiveFrom());
+  return CheckGone(since);
+}
+
+absl::Status SparseShard::CheckGone(uint64_t since) const {
   if (tombstones_.complete_since() > TombstonesSince(since)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("more rows of ", Name(), " have gone since the export before than are kept (",
-                     RowTombstones::kMost, "); a new base is needed"));
+                     RowTombstones::kMost, ")"));
   }
+  // A delta also names the expired rows that the sweep has not reached.
+  if (tombstones_.size() + ages_.expired() > kMostGoneKeys) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "more rows of ", Name(), " have gone than a delta names (", kMostGoneKeys, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SparseShard::ListGone(uint64_t since, std::vector<uint64_t>* gone) const {
+  SLUICE_RETURN_IF_ERROR(CheckGone(since));
   std::vector<uint64_t> keys;
   tombstones_.AddKeysSince(TombstonesSince(since), &keys);
   std::vector<uint32_t> rows(keys.size());

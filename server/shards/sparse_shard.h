@@ -54,6 +54,7 @@ class SparseShard : public Shard {
   uint64_t reserved_bytes() override;
   RowTurnover turnover() override;
   void DropTombstones(uint64_t before) override;
+  absl::Status NamesGoneSince(uint64_t since) override;
 
   // Erases rows; keys without a row are ignored. Returns how many went. A follower does not hear of
   // it.
@@ -136,8 +137,10 @@ class SparseShard : public Shard {
   // nothing.
   bool EraseRow(uint64_t key, RowEnd why, uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // NamesGoneSince.
+  absl::Status CheckGone(uint64_t since) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The keys without a row whose rows went since an export at schedule step `since`; and maybe
-  // others without a row. RESOURCE_EXHAUSTED: not all of them are known any more.
+  // others without a row. RESOURCE_EXHAUSTED: CheckGone.
   absl::Status ListGone(uint64_t since, std::vector<uint64_t>* gone) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Drops rows until the shard has 95 % of the rows that it may have. Throws bad_alloc.

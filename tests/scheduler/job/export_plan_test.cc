@@ -19,6 +19,7 @@ class ExportPlanTest : public testing::Test {
   static HostedCut Part(uint64_t since, uint64_t schedule_step, uint64_t rows = 10,
                         uint64_t gone = 0) {
     HostedCut part;
+    part.set_checkpoint(2);
     part.set_state(HostedCut::WRITTEN);
     part.set_since(since);
     part.set_schedule_step(schedule_step);
@@ -80,6 +81,33 @@ TEST_F(ExportPlanTest, PartsThatDoNotFitTogetherMakeNoDelta) {
       << "a base is wanted";
   EXPECT_EQ(plan_.status(At(3)).new_base(), "pserver 1 was lost");
   EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
+}
+
+TEST_F(ExportPlanTest, APserverThatHasForgottenWhatWentMakesABaseAtOnce) {
+  HostedCut forgotten = Part(0, 20);
+  forgotten.set_error("more rows have gone than are kept");
+  Complete({Part(0, 12), Part(0, 12)}, 2);
+  // One of two: the export is no base yet, but the next one is.
+  ExportFacts facts;
+  EXPECT_EQ(plan_.Fill({Part(12, 20), forgotten}, 7, 4, &facts).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.status(At(3)).new_base(),
+              testing::AllOf(HasSubstr("pserver 1"), HasSubstr("than are kept")));
+  EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
+  Complete({Part(0, 30), Part(0, 30)}, 6);
+  ASSERT_EQ(plan_.since(), 30u);
+  // Both.
+  facts.Clear();
+  ASSERT_TRUE(plan_.Fill({forgotten, forgotten}, 7, 8, &facts).ok());
+  EXPECT_EQ(facts.from(), 0u);
+  EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
+  Complete({forgotten, forgotten}, 8);
+  EXPECT_EQ(plan_.since(), 20u) << "a delta follows";
+  const ExportStatus status = plan_.status(At(3));
+  EXPECT_EQ(status.failed(), 0u);
+  EXPECT_EQ(status.bases(), 3u);
+  EXPECT_THAT(status.new_base(), HasSubstr("than are kept"));
 }
 
 TEST_F(ExportPlanTest, TooManyGoneKeysAndRepeatedFailuresEndTheChain) {
@@ -176,6 +204,23 @@ TEST_F(JobExportsTest, TheMultipleThatComesFirstIsNamedAndOthersAreMadeUpFor) {
   Complete(&c, 5, 122, At(6), At(7));
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{6, 0})) << "then the export of 120";
   EXPECT_EQ(c.newest_manifest()->global_step(), 122u);
+}
+
+TEST_F(JobExportsTest, APserverWithoutShardsIsNoPartOfADelta) {
+  JobCheckpoints::Options options;
+  options.worker_num = 2;
+  options.pserver_num = 3;
+  options.without_shards = {2};
+  options.instance = 7;
+  options.exports.emplace();
+  options.exports->set_every_steps(40);
+  options.export_root = "/export";
+  JobCheckpoints c(options, kStart);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.Committed(2, absl::OkStatus(), At(2));
+  const auto delta = Bring(&c, 4, 80, 40, 3);
+  ASSERT_TRUE(delta);
+  EXPECT_EQ(delta->export_().from(), 2u);
 }
 
 TEST_F(JobExportsTest, BothTakeTurnsWhenEachLastsLongerThanTheIntervals) {

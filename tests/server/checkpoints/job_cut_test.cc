@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -48,6 +49,7 @@ class JobCutTest : public testing::Test {
     options.step = 7;
     options.directory = dir_;
     options.save_id = kSaveId;
+    options.export_since = export_since_;
     options.budget = budget_;
     options.env = &env_;
     options.clock = &clock_;
@@ -78,6 +80,7 @@ class JobCutTest : public testing::Test {
   std::string folder_, dir_;
   HookedEnv env_;
   FakeClock clock_;
+  std::optional<uint64_t> export_since_;
   std::shared_ptr<PreImageBudget> budget_ = std::make_shared<PreImageBudget>(1 << 20);
   std::atomic<int> changes_{0};
   std::string job_error_;
@@ -154,6 +157,37 @@ TEST_F(JobCutTest, ThePositionIsTheLeastOfAllShards) {
   EXPECT_EQ(report.least(0).task_end(), 2u);
   EXPECT_EQ(report.least(1).sequence(), 1u);
   EXPECT_EQ(report.least(1).task_end(), 1u);
+}
+
+TEST_F(JobCutTest, ADeltaThatCannotNameAllThatWentIsABase) {
+  view_->ForEachShard([](Shard* shard) {
+    PushPart part;
+    const FrameId frame{0, 1, 1, 1, {}};
+    for (uint64_t key = 0; shard->table().sparse() && part.keys.empty(); ++key)
+      if (shard->table().ShardOf(key) == shard->index()) part.keys = {key};
+    part.rows = static_cast<uint32_t>(shard->table().sparse() ? 1 : 4);
+    part.values.assign(shard->table().sparse() ? 3 : 4, 1.0f);
+    ASSERT_EQ(shard->Apply(frame, &part).status, PART_OK);
+  });
+  // It has forgotten what went before step 4.
+  view_->FindShard(1, 2)->DropTombstones(5);
+  for (const uint64_t since : {5u, 3u}) {
+    SCOPED_TRACE(since);
+    export_since_ = since;
+    const auto cut = Begin(*view_);
+    while (cut->WriteOne()) {
+    }
+    const HostedCut report = cut->Report();
+    EXPECT_EQ(report.state(), HostedCut::WRITTEN);
+    EXPECT_THAT(report.files(), SizeIs(5));
+    EXPECT_EQ(report.since(), since == 5 ? 5u : 0u);
+    EXPECT_EQ(report.rows(), since == 5 ? 0u : 4u);
+    EXPECT_EQ(report.error().empty(), since == 5) << report.error();
+    if (since == 3) {
+      EXPECT_THAT(report.error(), HasSubstr("shard 2 of table 'e'"));
+    }
+    std::filesystem::remove_all(dir_);
+  }
 }
 
 TEST_F(JobCutTest, APserverWithoutShardsOfTheJobHasWrittenThem) {
