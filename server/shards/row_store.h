@@ -55,7 +55,7 @@ class RowStore {
     static constexpr uint32_t kFree = UINT32_MAX;
 
     uint64_t key;
-    uint32_t version;    // which cuts of the shard the row belongs to: see SparseShard
+    uint32_t version;    // which cuts of the shard the row belongs to: see RowCuts
     uint32_t count;      // updates of this row; stays at 2^32 - 1
     uint64_t last_seen;  // schedule step of the last update
 

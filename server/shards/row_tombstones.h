@@ -27,6 +27,11 @@ class RowTombstones {
     }
   };
 
+  // A delta from schedule step `since` on names what went at this step or later. A row that goes
+  // between two updates of async has the step of the one before, which the cut of the export before
+  // may already count as done.
+  static uint64_t StepOfDelta(uint64_t since) { return since - 1; }
+
   // Throws bad_alloc, changing nothing.
   void Add(uint64_t key, uint64_t step);
   void Add(const RowTombstones& others);

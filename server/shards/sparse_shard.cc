@@ -30,147 +30,7 @@ uint32_t KeptDays(const TableConfig& table) {
   return std::max({kLeastDays, table.expire().after_days(), static_cast<uint32_t>(halvings)});
 }
 
-// A row that goes between two updates of async has the step of the one before, which the cut of the
-// export before may already count as done. So deltas look one step further back.
-uint64_t TombstonesSince(uint64_t since) { return since - 1; }
-
 }  // namespace
-
-// The rows below `slots` that existed when this was made. Rows never move, but their contents are
-// read under the lock, a piece at a time.
-class SparseShard::Rows : public DeltaRows {
- public:
-  Rows(SparseShard* shard, uint64_t slots, const RecordForm& form, uint32_t in_cut,
-       uint64_t live_from, std::shared_ptr<PreImageBudget> budget, uint64_t since,
-       std::vector<uint64_t> delta_gone)
-      : shard_(shard),
-        slots_(slots),
-        form_(form),
-        in_cut_(in_cut),
-        live_from_(live_from),
-        since_(since),
-        delta_gone_(std::move(delta_gone)),
-        images_(slots, form.bytes(), std::move(budget)) {}
-  ~Rows() override {
-    if (!begun_) return;  // memory ran out in BeginCut, which holds the lock
-    // Bounds how long an update waits for the lock. Few rows are erased meanwhile.
-    constexpr size_t kSlotsALock = 1024;
-    for (bool all = false; !all;) {
-      MutexLock lock(&shard_->mutex_);
-      std::vector<uint32_t>& erased = shard_->erased_in_cut_;
-      for (size_t n = std::min(erased.size(), kSlotsALock); n > 0; --n) {
-        shard_->store_.Free(erased.back());
-        erased.pop_back();
-      }
-      all = erased.empty();
-      // Only then, because another cut would take the rest for its own rows.
-      if (all) {
-        erased.shrink_to_fit();
-        shard_->images_ = nullptr;
-      }
-    }
-  }
-  PreImages* Begin() {
-    begun_ = true;
-    return &images_;
-  }
-  uint64_t size() const override { return slots_; }
-
-  absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
-                                  uint32_t* rows) override {
-    size_t count = 0;
-    MutexLock lock(&shard_->mutex_);
-    for (size_t i = 0; i < n; ++i) {
-      const auto id = static_cast<uint32_t>(first + i);
-      const RowStore::Header& header = *shard_->store_.header(id);
-      if (header.version > in_cut_) continue;  // free, or younger than the cut
-      // A row that had expired by then cannot have been updated since, only erased.
-      if (shard_->Expired(header, live_from_) && header.version < in_cut_) {
-        ++expired_;
-        if (!shard_->policy_.keeps_tombstones) continue;
-        const uint64_t end = shard_->expiry_.EndOf(header.last_seen, shard_->days_);
-        if (since_ == 0) {
-          gone_.Add(header.key, end);
-        } else if (end >= TombstonesSince(since_)) {
-          delta_gone_.push_back(header.key);
-        }
-        continue;
-      }
-      // A row that was updated after the cut began is in the delta too, as it was at the cut.
-      if (header.last_seen < since_) continue;
-      keys[count] = header.key;
-      rows[count++] = id;
-    }
-    return count;
-  }
-
-  absl::Status ListGone(std::vector<uint64_t>* keys) override {
-    *keys = std::move(delta_gone_);
-    return absl::OkStatus();
-  }
-
-  // Rows that had expired count as gone, whether or not the sweep has reached them.
-  void AddFacts(ShardFacts* facts) override {
-    if (expired_ > 0)
-      facts->mutable_turnover()->set_expired(facts->turnover().expired() + expired_);
-    if (gone_.size() == 0) return;
-    RowTombstones all;
-    all.Restore(*facts);
-    all.Add(gone_);
-    facts->clear_tombstones();
-    all.Write(facts);
-  }
-
-  absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override {
-    // Bounds how long an update waits: the lock is held for one copy of this size.
-    constexpr size_t kBytesALock = 64 << 10;
-    const size_t most = std::max<size_t>(1, kBytesALock / form_.bytes());
-    for (size_t begin = 0; begin < n; begin += most) {
-      SLUICE_RETURN_IF_ERROR(
-          ReadSome(rows + begin, std::min(most, n - begin), stride, to + begin * stride));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status ReadSome(const uint32_t* rows, size_t n, size_t stride, char* to) {
-    constexpr size_t kAhead = 16;
-    const size_t bytes = sizeof(RowStore::Header) + form_.float_bytes;
-    MutexLock lock(&shard_->mutex_);
-    if (images_.failed()) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "no memory for copies of the rows of ", shard_->Name(),
-          " that were updated while it was saved; use more pservers, or machines with more "
-          "memory"));
-    }
-    for (size_t i = 0; i < n; ++i, to += stride) {
-      if (i + kAhead < n) {
-        const auto* line = reinterpret_cast<const char*>(shard_->store_.header(rows[i + kAhead]));
-        for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(line + at);
-      }
-      const RowStore::Row row = shard_->store_.row(rows[i]);
-      if (row.header->version < in_cut_) {
-        WriteRecord(row, form_, to);
-        row.header->version = in_cut_;  // no later update needs to save it
-      } else {
-        std::memcpy(to, images_.Find(row.header->key), form_.bytes());
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  SparseShard* const shard_;
-  const uint64_t slots_;
-  const RecordForm form_;
-  const uint32_t in_cut_;     // the version of its rows that were read or saved
-  const uint64_t live_from_;  // SparseShard::LiveFrom at the cut
-  const uint64_t since_;      // CutOptions.since
-  uint64_t expired_ = 0;
-  RowTombstones gone_;                // the expired ones, for facts
-  std::vector<uint64_t> delta_gone_;  // with since_: the keys of all rows that have gone
-  bool begun_ = false;
-  PreImages images_;  // under shard_->mutex_
-};
 
 SparseShard::SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index,
                          const UpdatePolicy& policy, const ShardLimits& limits)
@@ -181,6 +41,7 @@ SparseShard::SparseShard(std::shared_ptr<const TableLayout> table, uint32_t inde
       expiry_(table_->config().expire()),
       kept_days_(KeptDays(table_->config())),
       store_(dim_, table_->state_floats(), ReadyPages::OfProcess(), limits.row_memory),
+      cuts_(&store_),
       ages_(table_->config().expire().after_steps()),
       admission_(table_->config().has_admit()
                      ? std::make_unique<AdmissionRule>(table_->config().admit(),
@@ -299,7 +160,7 @@ uint64_t SparseShard::reserved_bytes() {
 void SparseShard::DropTombstones(uint64_t before) {
   MutexLock lock(&mutex_);
   if (before > 0) {
-    tombstones_.DropBefore(TombstonesSince(before));
+    tombstones_.DropBefore(RowTombstones::StepOfDelta(before));
   } else {
     tombstones_ = RowTombstones();
   }
@@ -312,7 +173,7 @@ absl::Status SparseShard::NamesGoneSince(uint64_t since) {
 }
 
 absl::Status SparseShard::CheckGone(uint64_t since) const {
-  if (tombstones_.complete_since() > TombstonesSince(since)) {
+  if (tombstones_.complete_since() > RowTombstones::StepOfDelta(since)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("more rows of ", Name(), " have gone since the export before than are kept (",
                      RowTombstones::kMost, ")"));
@@ -328,7 +189,7 @@ absl::Status SparseShard::CheckGone(uint64_t since) const {
 absl::Status SparseShard::ListGone(uint64_t since, std::vector<uint64_t>* gone) const {
   SLUICE_RETURN_IF_ERROR(CheckGone(since));
   std::vector<uint64_t> keys;
-  tombstones_.AddKeysSince(TombstonesSince(since), &keys);
+  tombstones_.AddKeysSince(RowTombstones::StepOfDelta(since), &keys);
   std::vector<uint32_t> rows(keys.size());
   store_.Find(keys.data(), keys.size(), rows.data());
   // A key may have come back, even before the export before.
@@ -339,24 +200,30 @@ absl::Status SparseShard::ListGone(uint64_t since, std::vector<uint64_t>* gone) 
 }
 
 std::unique_ptr<ShardCut> SparseShard::MakeCut(CutState state, const CutOptions& options) {
-  if (images_ != nullptr) {
+  if (cuts_.open()) {
     return FailedCut(absl::FailedPreconditionError(
         absl::StrCat(Name(), " is being saved already; save it again when that is done")));
   }
-  std::vector<uint64_t> gone;
+  RowCuts::Source source;
+  source.mutex = &mutex_;
+  source.name = Name();
+  source.expiry = &expiry_;
+  source.days = &days_;
+  source.live_from = LiveFrom();
+  source.names_gone = policy_.keeps_tombstones;
+  source.since = options.since;
+  source.budget = options.budget;
   if (options.since > 0) {
-    if (absl::Status listed = ListGone(options.since, &gone); !listed.ok())
+    if (absl::Status listed = ListGone(options.since, &source.gone); !listed.ok())
       return FailedCut(std::move(listed));
   }
-  record_ = {state.facts.has_value(), (dim_ + state.state_floats) * sizeof(float)};
-  auto rows = std::make_unique<Rows>(this, store_.slots(), record_, 2 * (cuts_ + 1), LiveFrom(),
-                                     options.budget, options.since, std::move(gone));
-  Rows* const begun = rows.get();
+  auto rows = cuts_.NewReader(
+      {state.facts.has_value(), (dim_ + state.state_floats) * sizeof(float)}, std::move(source));
+  RowCuts::Reader* const reader = rows.get();
   std::unique_ptr<ShardCut> cut =
       options.since > 0 ? CutOfDelta(*table_, index_, std::move(rows))
                         : CutOfRows(*table_, index_, std::move(rows), std::move(state));
-  ++cuts_;
-  images_ = begun->Begin();
+  cuts_.Begin(reader);
   return cut;
 }
 
@@ -454,8 +321,6 @@ void SparseShard::ForRows(const std::vector<uint64_t>& keys, size_t floats, F up
   const uint64_t step = ScheduleStep();
   const uint64_t live_from = LiveFrom();
   AdvanceAges(live_from);
-  const uint32_t in_cut = 2 * cuts_;
-  PreImages* const images = images_;
   size_t created = 0;
   store_.VisitRows(keys.data(), keys.size(), floats,
                    [&](size_t i, RowStore::Row row) ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -466,10 +331,7 @@ void SparseShard::ForRows(const std::vector<uint64_t>& keys, size_t floats, F up
                        row = RowOf(keys[i]);
                        ++created;
                      }
-                     if (row.header->version < in_cut) {
-                       if (images != nullptr) SaveRecord(row, images);
-                       row.header->version = in_cut;
-                     }
+                     cuts_.BeforeUpdate(row);
                      Touch(row.header, step, begins);
                      update(i, row);
                    });
@@ -491,7 +353,7 @@ RowStore::Row SparseShard::RowOf(uint64_t key) {
   no_memory_ = false;
   if (!room) throw NoMemory();
   if (!created) return row;
-  row.header->version = 2 * cuts_ + 1;  // not part of the current cut
+  row.header->version = cuts_.version_of_new_rows();
   table_->InitialRow(key, row.weights);
   InitState(row);
   turnover_.set_admitted(turnover_.admitted() + 1);
@@ -529,7 +391,7 @@ void SparseShard::Evict() {
   }
   const EvictionOrder order(table_->config().evict(), dim_, std::move(days_since));
   // Rows that are gone, but which the cut still reads.
-  std::vector<uint32_t> gone = erased_in_cut_, expired;
+  std::vector<uint32_t> gone = cuts_.erased(), expired;
   std::sort(gone.begin(), gone.end());
   std::vector<EvictionCandidate> rows;
   rows.reserve(store_.size());
@@ -561,22 +423,6 @@ NoRoom SparseShard::NoMemory() const {
       "(max_rows, or hash_buckets of its features)"));
 }
 
-void SparseShard::SaveRecord(const RowStore::Row& row, PreImages* images) {
-  if (images->failed()) return;
-  char* const to = images->Add(row.header->key);
-  if (to != nullptr) WriteRecord(row, record_, to);
-}
-
-void SparseShard::WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to) {
-  if (form.history) {
-    std::memcpy(to, &row.header->last_seen, sizeof(row.header->last_seen));
-    to += sizeof(row.header->last_seen);
-    std::memcpy(to, &row.header->count, sizeof(row.header->count));
-    to += sizeof(row.header->count);
-  }
-  std::memcpy(to, row.weights, form.float_bytes);  // the state follows the weights
-}
-
 RowStore::Row SparseShard::NewRow(uint64_t key) {
   CheckMaxRows();
   if (!store_.MakeRoom()) throw NoMemory();
@@ -590,13 +436,6 @@ uint64_t SparseShard::LiveFrom() const {
   return expiry_.on() ? expiry_.LiveFrom(ScheduleStep(), days_) : 0;
 }
 
-bool SparseShard::WasErased(uint32_t id) const {
-  if (erased_in_cut_.empty()) return false;
-  uint32_t live;
-  store_.Find(&store_.header(id)->key, 1, &live);
-  return live != id;
-}
-
 void SparseShard::Expire(const RowStore::Header& row) {
   EraseRow(row.key, RowEnd::kExpired, expiry_.EndOf(row.last_seen, days_));
 }
@@ -604,7 +443,7 @@ void SparseShard::Expire(const RowStore::Header& row) {
 void SparseShard::SweepSlot(uint32_t id, uint64_t live_from) {
   if (store_.is_free(id)) return;
   const RowStore::Header& row = *store_.header(id);
-  if (Expired(row, live_from) && !WasErased(id)) Expire(row);
+  if (Expired(row, live_from) && !cuts_.WasErased(id)) Expire(row);
 }
 
 void SparseShard::Sweep(size_t slots) {
@@ -625,7 +464,7 @@ void SparseShard::AdvanceAges(uint64_t live_from) {
   ages_.Clear(live_from);
   for (uint32_t id = 0; id < store_.slots(); ++id) {
     const RowStore::Header& row = *store_.header(id);
-    if (!store_.is_free(id) && expiry_.Expires(row.count) && !WasErased(id))
+    if (!store_.is_free(id) && expiry_.Expires(row.count) && !cuts_.WasErased(id))
       ages_.Add(row.last_seen);
   }
   counted_ = true;
@@ -648,9 +487,7 @@ void SparseShard::Touch(RowStore::Header* row, uint64_t step, bool created) {
 }
 
 bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
-  // What may throw comes first.
-  if (images_ != nullptr && erased_in_cut_.size() == erased_in_cut_.capacity())
-    erased_in_cut_.reserve(std::max<size_t>(64, 2 * erased_in_cut_.size()));
+  cuts_.MakeRoomToErase();  // what may throw comes first
   uint32_t id;
   store_.Find(&key, 1, &id);
   if (id == RowStore::kNoRow) return false;
@@ -669,11 +506,7 @@ bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
       turnover_.set_deleted(turnover_.deleted() + 1);
       break;
   }
-  if (images_ != nullptr && row.version <= 2 * cuts_) {
-    erased_in_cut_.push_back(id);
-  } else {
-    store_.Free(id);
-  }
+  cuts_.Free(id);
   return true;
 }
 

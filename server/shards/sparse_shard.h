@@ -1,17 +1,7 @@
 // A sparse shard: rows by key, created by the first push that is applied to them, until they are
 // erased.
 //
-// A cut covers the rows that existed when it began. A row's header tells by its version what the
-// newest cut, the cuts_-th, still needs of it:
-//
-//   below 2 * cuts_    the row belongs to the cut, which has not read it yet: an update saves its
-//                      record first
-//   2 * cuts_          it belongs to the cut, and its record was read or saved
-//   2 * cuts_ + 1      it is younger than the cut
-//   Header::kFree      there is no row
-//
-// An erased row that belongs to an open cut keeps its slot until the cut ends, because its bytes
-// are what the cut has to read. When its key comes back meanwhile, it gets another slot.
+// RowCuts keeps what the newest cut needs of rows that change or go.
 //
 // A row that has expired (RowExpiry) is treated as missing everywhere. Its slot is freed later, by
 // Sweep, or when its key comes back. How far the sweep has come changes no result.
@@ -27,6 +17,7 @@
 #include "server/shards/admission_sketch.h"
 #include "server/shards/age_histogram.h"
 #include "server/shards/no_room.h"
+#include "server/shards/row_cuts.h"
 #include "server/shards/row_store.h"
 #include "server/shards/row_tombstones.h"
 #include "server/shards/shard.h"
@@ -75,15 +66,6 @@ class SparseShard : public Shard {
   void EndUpdate() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
-  class Rows;  // of a cut
-
-  // The part of a row's record that follows the key.
-  struct RecordForm {
-    bool history = false;    // last_seen and count
-    size_t float_bytes = 0;  // of weights and state
-    size_t bytes() const { return (history ? kRowHistoryBytes : 0) + float_bytes; }
-  };
-
   // gradient_of(i) returns the gradient [dim] of keys[i]. It is called once per key, in order.
   template <typename F>
   void Update(const std::vector<uint64_t>& keys, F gradient_of)
@@ -105,8 +87,6 @@ class SparseShard : public Shard {
   // finite.
   void RefuseValues(const std::vector<uint64_t>& keys) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // True if the slot's bytes are those of a row that was erased while the current cut is open.
-  bool WasErased(uint32_t id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Erases a row that has expired.
   void Expire(const RowStore::Header& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Expired(const RowStore::Header& row, uint64_t live_from) const {
@@ -150,10 +130,6 @@ class SparseShard : public Shard {
   // The error when RowMemory refuses a row.
   NoRoom NoMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Call before the row changes.
-  void SaveRecord(const RowStore::Row& row, PreImages* images)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void WriteRecord(const RowStore::Row& row, const RecordForm& form, char* to);
   static void StateArrays(const TableLayout::Column& column, const RowStore::Row& row,
                           float** arrays);
 
@@ -164,11 +140,7 @@ class SparseShard : public Shard {
   const uint32_t kept_days_;  // how far back someone may ask for a day
   RowStore store_ ABSL_GUARDED_BY(mutex_);
   bool no_memory_ ABSL_GUARDED_BY(mutex_) = false;  // an insertion was cut short
-  uint32_t cuts_ ABSL_GUARDED_BY(mutex_) = 0;       // begun
-  // The pre-images of the current cut, which owns them (null: no cut), and the form of its records.
-  PreImages* images_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  RecordForm record_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint32_t> erased_in_cut_ ABSL_GUARDED_BY(mutex_);  // ids that are freed at its end
+  RowCuts cuts_ ABSL_GUARDED_BY(mutex_);
   RowDays days_ ABSL_GUARDED_BY(mutex_);         // empty unless the table may ask for them
   size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 0;  // the next slot that Sweep looks at
   // The rows that may expire. Empty without expire, and until counted_: while rows are loaded.
