@@ -543,7 +543,7 @@ TEST(JobLifecycleTest, MemoryOfEndedJobsIsBounded) {
   for (int i = 0; i < 60; ++i) RunToTheEnd(&c);
   const size_t after_170 = mallinfo2().uordblks;
   EXPECT_EQ(c.core_.operators().GetStatus(c.now_).jobs_size(), 100);
-  EXPECT_LT(after_110, before + (4 << 20));
+  EXPECT_LT(after_110, before + (5 << 20));
   EXPECT_LT(after_170, after_110 + (256 << 10));
 }
 
