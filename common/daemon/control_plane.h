@@ -39,6 +39,9 @@ inline size_t MaxParsedBytes(size_t most, size_t wire) {
 }
 inline size_t MaxJobParsedBytes(size_t wire) { return MaxParsedBytes(kMaxJobParsedBytes, wire); }
 
+// Keys of one DeleteRowsRequest: 8 MB, which the scheduler sends to each pserver once.
+inline constexpr int kMaxDeletedKeys = 1'000'000;
+
 // The most bytes of PollRequest.hosted, which the scheduler keeps until the next report.
 inline constexpr size_t kMaxHostedBytes = size_t{32} << 20;
 // A worker's net_state (DenseNet::SaveState), which pservers and the scheduler keep for each rank.

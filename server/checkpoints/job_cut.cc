@@ -59,11 +59,16 @@ class JobCut::Watched : public ShardCut {
   bool begun_ = false;
 };
 
-JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) {
+JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) const {
+  const DeletedKeys* const deletion = options_.deletion.get();
   Begun begun;
   for (const auto& table : view.shards) {
     for (const std::shared_ptr<Shard>& shard : table) {
       if (shard == nullptr) continue;
+      if (deletion != nullptr && shard->table().id() == deletion->table) {
+        const std::vector<uint64_t>& keys = deletion->by_shard[shard->index()];
+        begun.deleted += shard->DeleteRows(keys.data(), keys.size());
+      }
       ShardFacts facts;
       begun.parts.push_back({shard, shard->BeginCut(options, &facts)});
       TakeLeast(facts, &begun.least);
@@ -101,6 +106,7 @@ void JobCut::Begin(const JobView& view) {
   parts_ = std::move(begun.parts);
   least_ = std::move(begun.least);
   schedule_step_ = parts_.empty() ? 0 : begun.schedule_step;
+  deleted_ = begun.deleted;
   since_ = options.since;
   why_base_ = std::string(names_gone.message());
   status_ = std::move(status);
@@ -234,6 +240,10 @@ HostedCut JobCut::Report() {
     report.set_since(since_);
     if (!why_base_.empty()) report.set_error(Printable(why_base_));
     report.set_schedule_step(schedule_step_);
+  }
+  if (options_.deletion != nullptr) {
+    report.set_deletion(options_.deletion->id);
+    report.set_deleted(deleted_);
   }
   if (!status_.ok()) {
     report.set_state(HostedCut::FAILED);

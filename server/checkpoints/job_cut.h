@@ -30,6 +30,13 @@
 
 namespace sluice {
 
+// Rows that an operator deletes (DeletionOrder), by shard of their table.
+struct DeletedKeys {
+  uint64_t id = 0;
+  uint32_t table = 0;
+  std::vector<std::vector<uint64_t>> by_shard;
+};
+
 class JobCut {
  public:
   struct Options {
@@ -39,6 +46,8 @@ class JobCut {
     // An export: values only; CutOptions.since. When a shard cannot name all rows that have gone
     // since then, the cut is that of a base, and the report says why (HostedCut.error).
     std::optional<uint64_t> export_since;
+    // Each shard drops these rows right before its cut. Null: none.
+    std::shared_ptr<const DeletedKeys> deletion;
     std::shared_ptr<PreImageBudget> budget;
     Env* env = nullptr;               // outlives the cut
     Clock* clock = nullptr;           // outlives the cut
@@ -77,10 +86,11 @@ class JobCut {
     std::vector<Part> parts;
     std::vector<RankPosition> least;
     uint64_t schedule_step = UINT64_MAX;
+    uint64_t deleted = 0;  // rows of Options::deletion
   };
   class Watched;
 
-  static Begun BeginAll(const JobView& view, const CutOptions& options);
+  Begun BeginAll(const JobView& view, const CutOptions& options) const;
   absl::StatusOr<SavedFile> Write(Part* part);
   // The state after a file was written or cut short.
   void EndOne(absl::StatusOr<SavedFile> file);
@@ -106,6 +116,7 @@ class JobCut {
   uint64_t schedule_step_ ABSL_GUARDED_BY(mutex_) = 0;  // the least of the shards
   uint64_t since_ ABSL_GUARDED_BY(mutex_) = 0;          // CutOptions.since of the cuts
   std::string why_base_ ABSL_GUARDED_BY(mutex_);        // although a delta was asked for
+  uint64_t deleted_ ABSL_GUARDED_BY(mutex_) = 0;        // rows of options_.deletion
   absl::Time begun_ ABSL_GUARDED_BY(mutex_), end_ ABSL_GUARDED_BY(mutex_);
 };
 

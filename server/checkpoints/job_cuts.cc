@@ -11,6 +11,7 @@ namespace sluice {
 void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
                     const absl::Status& possible) {
   std::shared_ptr<JobCut> earlier;
+  JobCut::Options options;
   {
     MutexLock lock(&mutex_);
     if (number <= std::max(begun_, over_)) return;
@@ -18,11 +19,11 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
     begun_ = number;
     earlier = std::move(cut_);
     cut_ = nullptr;
+    if (number == deletion_at_) options.deletion = deletion_;
   }
   // The lock is free while the cuts begin: JobCut::Begin locks every shard in turn, and a report
   // must not wait for that.
   GiveUp(std::move(earlier));
-  JobCut::Options options;
   options.checkpoint = number;
   options.step = step;
   options.directory = CheckpointFolder(options_.root, step);
@@ -72,8 +73,38 @@ void JobCuts::SetOrder(const CutOrder& order, const JobView& view, const absl::S
     if (cut_ != nullptr && cut_->checkpoint() <= over_) over.swap(cut_);
   }
   GiveUp(std::move(over));
+  SetDeletion(order, view);
   SetExportSince(order.export_since(), view);
   if (order.now() > 0) Begin(order.now(), order.step(), view, possible);
+}
+
+void JobCuts::SetDeletion(const CutOrder& order, const JobView& view) {
+  const DeletionOrder& wanted = order.deletion();
+  {
+    MutexLock lock(&mutex_);
+    const bool held = deletion_ != nullptr && deletion_->id == wanted.id();
+    if (!held) deletion_ = nullptr;
+    deletion_at_ = wanted.at();
+    // An order without keys is for a process that has them; this one then does not say that it has.
+    if (held || !order.has_deletion() || wanted.keys().empty()) return;
+  }
+  // The scheduler names the table, so it is not taken for granted.
+  if (wanted.table() >= view.shards.size()) return;
+  const auto& shards = view.shards[wanted.table()];
+  auto keys = std::make_shared<DeletedKeys>();
+  keys->id = wanted.id();
+  keys->table = wanted.table();
+  keys->by_shard.resize(shards.size());
+  for (const std::shared_ptr<Shard>& shard : shards) {
+    if (shard == nullptr) continue;
+    for (const uint64_t key : wanted.keys()) {
+      const uint32_t owner = shard->table().ShardOf(key);
+      if (shards[owner] != nullptr) keys->by_shard[owner].push_back(key);
+    }
+    break;
+  }
+  MutexLock lock(&mutex_);
+  deletion_ = std::move(keys);
 }
 
 void JobCuts::SetExportSince(uint64_t since, const JobView& view) {
@@ -116,6 +147,10 @@ void JobCuts::AwaitEnd() {
 void JobCuts::FillReport(HostedJob* report) {
   const std::shared_ptr<JobCut> cut = this->cut();
   if (cut != nullptr) *report->mutable_cut() = cut->Report();
+  MutexLock lock(&mutex_);
+  if (deletion_ == nullptr) return;
+  report->mutable_deletion()->set_id(deletion_->id);
+  report->mutable_deletion()->set_at(deletion_at_);
 }
 
 uint64_t JobCuts::newest() {

@@ -45,6 +45,7 @@ class JobCuts {
   // checkpoint; the job continues.
   void Begin(uint64_t number, uint64_t step, const JobView& view,
              const absl::Status& possible = absl::OkStatus());
+  // Also keeps the rows to delete with a later checkpoint, until an order has none.
   void SetOrder(const CutOrder& order, const JobView& view,
                 const absl::Status& possible = absl::OkStatus());
   // Gives up what is not complete.
@@ -59,6 +60,8 @@ class JobCuts {
   std::shared_ptr<JobCut> cut();
   // Cancels `cut`, which may be null.
   void GiveUp(std::shared_ptr<JobCut> cut);
+  // CutOrder.deletion.
+  void SetDeletion(const CutOrder& order, const JobView& view);
   // CutOrder.export_since; shards drop what no later export names.
   void SetExportSince(uint64_t since, const JobView& view);
 
@@ -69,6 +72,8 @@ class JobCuts {
   std::shared_ptr<JobCut> cut_ ABSL_GUARDED_BY(mutex_);  // the newest that is not over; or null
   // Cuts that were given up while a file was still being written.
   std::vector<std::shared_ptr<JobCut>> leaving_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const DeletedKeys> deletion_ ABSL_GUARDED_BY(mutex_);  // or null
+  uint64_t deletion_at_ ABSL_GUARDED_BY(mutex_) = 0;  // the checkpoint before whose cut they go
   // Held while all shards begin a cut, and while they drop the keys of rows that are gone. A drop
   // in the middle of a cut would take keys that its export, or the one after it, has to name. Taken
   // before the shards' locks; never together with mutex_.

@@ -98,14 +98,25 @@ absl::Status ShardCopy::ApplyChanges(const FrameChanges& changes, PayloadReader*
     const uint32_t table = parts.table(i), index = parts.shard(i), rows = parts.rows(i);
     const bool known =
         table < shards_.size() && index < shards_[table].size() && shards_[table][index] != nullptr;
-    if (!known ||
-        (!changes.flush() && PushPartBytes(*layouts_[table], rows) > payload->remaining())) {
+    uint64_t bytes = 0;
+    if (changes.erase()) {
+      bytes = uint64_t{rows} * sizeof(uint64_t);
+    } else if (known && !changes.flush()) {
+      bytes = PushPartBytes(*layouts_[table], rows);
+    }
+    if (!known || bytes > payload->remaining()) {
       return absl::InvalidArgumentError(absl::StrCat("a change of shard ", index, " of table ",
                                                      table, " does not fit the copies"));
     }
     Shard* const shard = shards_[table][index].get();
     if (changes.flush()) {
       shard->Flush();
+      continue;
+    }
+    if (changes.erase()) {
+      std::vector<uint64_t> keys(rows);
+      payload->Copy(keys.data(), bytes);
+      shard->DeleteRows(keys.data(), keys.size());
       continue;
     }
     ApplyResult result;

@@ -25,7 +25,7 @@ RankPosition PositionOf(const FrameId& frame) {
 // Parts of one frame may differ in the position: the loss of a frame is not known when its first
 // part leaves.
 bool SameFrame(const FrameId& a, const FrameChanges& b) {
-  if (b.flush() || a.rank != b.rank() || a.weight != b.weight()) return false;
+  if (b.flush() || b.erase() || a.rank != b.rank() || a.weight != b.weight()) return false;
   const RankPosition& at = b.at();
   const TrainPosition was = PositionOf(at);
   return a.incarnation == at.incarnation() && a.sequence == at.sequence() &&
@@ -45,6 +45,19 @@ void ChangeLog::AddPart(uint32_t table, uint32_t shard, const FrameId& frame, ui
 
 void ChangeLog::AddFlush(uint32_t table, uint32_t shard) {
   Add({Change::kFlush, {table, shard}, FrameId(), 0, Message(), kChangeOverhead});
+}
+
+void ChangeLog::AddErasure(uint32_t table, uint32_t shard, const uint64_t* keys, size_t n) {
+  Message wire;
+  wire.push_back(
+      Slice::FromString(std::string(reinterpret_cast<const char*>(keys), n * sizeof(*keys))));
+  const uint64_t bytes = MessageSize(wire) + kChangeOverhead;
+  Add({Change::kErasure,
+       {table, shard},
+       FrameId(),
+       static_cast<uint32_t>(n),
+       std::move(wire),
+       bytes});
 }
 
 void ChangeLog::AddComplete() {
@@ -124,6 +137,9 @@ void ChangeLog::Encode(const Change& change, ReplicaHeader* header) {
       frame = header->add_changes();
       frame->set_flush(true);
     }
+  } else if (change.kind == Change::kErasure) {
+    frame = header->add_changes();
+    frame->set_erase(true);
   } else if (frame == nullptr || !SameFrame(change.frame, *frame)) {
     frame = header->add_changes();
     frame->set_rank(change.frame.rank);

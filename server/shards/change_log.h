@@ -36,6 +36,9 @@ class ChangeLog {
   // A shard applies the gradients that wait for gradients_to_wait.
   void AddFlush(uint32_t table, uint32_t shard);
 
+  // A shard erases the rows of these keys. Throws bad_alloc, changing nothing.
+  void AddErasure(uint32_t table, uint32_t shard, const uint64_t* keys, size_t n);
+
   // Call when the image of the shard begins. Later changes follow the image. Changes that were set
   // aside before are in the image, and are dropped.
   void SetAside(uint32_t table, uint32_t shard);
@@ -63,7 +66,7 @@ class ChangeLog {
  private:
   using ShardId = std::pair<uint32_t, uint32_t>;  // table and shard
   struct Change {
-    enum Kind { kPart, kFlush, kComplete } kind = kPart;
+    enum Kind { kPart, kFlush, kErasure, kComplete } kind = kPart;
     ShardId shard;
     FrameId frame;
     uint32_t rows = 0;

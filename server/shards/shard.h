@@ -209,6 +209,10 @@ class Shard {
   virtual RowTurnover turnover() { return RowTurnover(); }
   // ShardStatus.rows_pushed
   uint64_t rows_pushed();
+  // An operator deletes the rows of these keys; keys without a row are ignored. The follower hears
+  // of it. Returns how many rows went. Throws bad_alloc, when maybe only some have gone; then the
+  // changes to the follower end.
+  virtual uint64_t DeleteRows(const uint64_t* keys, size_t n) { return 0; }
   // No export needs to name rows any more that went before this schedule step. 0: or that went
   // until now, because the next export is a base, whatever the steps of other shards are.
   virtual void DropTombstones(uint64_t before) {}

@@ -510,11 +510,30 @@ bool SparseShard::EraseRow(uint64_t key, RowEnd why, uint64_t step) {
   return true;
 }
 
-uint64_t SparseShard::EraseRows(const uint64_t* keys, size_t n, RowEnd why) {
+uint64_t SparseShard::DeleteRows(const uint64_t* keys, size_t n) {
   MutexLock lock(&mutex_);
-  uint64_t erased = 0;
-  for (size_t i = 0; i < n; ++i) erased += EraseRow(keys[i], why, ScheduleStep());
-  return erased;
+  // Before the rows go, in the same critical section: the follower erases at the same place.
+  if (log_ != nullptr) log_->AddErasure(table_->id(), index_, keys, n);
+  const uint64_t step = ScheduleStep(), live_from = LiveFrom();
+  uint64_t deleted = 0;
+  try {
+    for (size_t i = 0; i < n; ++i) {
+      uint32_t id;
+      store_.Find(&keys[i], 1, &id);
+      if (id == RowStore::kNoRow) continue;
+      // Nobody could read it any more, and how far the sweep has come must change no count.
+      if (Expired(*store_.header(id), live_from)) {
+        Expire(*store_.header(id));
+      } else {
+        deleted += EraseRow(keys[i], RowEnd::kDeleted, step);
+      }
+    }
+  } catch (const std::bad_alloc&) {
+    // The follower would erase rows that are still here.
+    if (log_ != nullptr) log_->FailWithoutMemory();
+    throw;
+  }
+  return deleted;
 }
 
 void SparseShard::InitState(const RowStore::Row& row) const {

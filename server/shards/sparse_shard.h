@@ -24,9 +24,6 @@
 
 namespace sluice {
 
-// Why a row goes.
-enum class RowEnd { kExpired, kEvicted, kDeleted };
-
 class SparseShard : public Shard {
  public:
   SparseShard(std::shared_ptr<const TableLayout> table, uint32_t index, const UpdatePolicy& policy,
@@ -44,12 +41,9 @@ class SparseShard : public Shard {
   uint64_t bytes() override;
   uint64_t reserved_bytes() override;
   RowTurnover turnover() override;
+  uint64_t DeleteRows(const uint64_t* keys, size_t n) override;
   void DropTombstones(uint64_t before) override;
   absl::Status NamesGoneSince(uint64_t since) override;
-
-  // Erases rows; keys without a row are ignored. Returns how many went. A follower does not hear of
-  // it.
-  uint64_t EraseRows(const uint64_t* keys, size_t n, RowEnd why);
 
  protected:
   std::unique_ptr<ShardCut> MakeCut(CutState state, const CutOptions& options) override
@@ -66,6 +60,9 @@ class SparseShard : public Shard {
   void EndUpdate() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
+  // Why a row goes.
+  enum class RowEnd { kExpired, kEvicted, kDeleted };
+
   // gradient_of(i) returns the gradient [dim] of keys[i]. It is called once per key, in order.
   template <typename F>
   void Update(const std::vector<uint64_t>& keys, F gradient_of)

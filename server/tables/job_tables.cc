@@ -88,6 +88,12 @@ void JobTables::StartReplication(const JobSpec& spec, const JobResources& resour
 }
 
 void JobTables::SetCutOrder(const CutOrder& order) {
+  TakeCutOrder(order);
+  // Rows that went are on their way to the follower. No push may come that would send them.
+  if (replicator_ != nullptr && order.has_deletion()) replicator_->Pump();
+}
+
+void JobTables::TakeCutOrder(const CutOrder& order) {
   if (mode_ == Mode::kSync && order.commits_size() > 0) {
     // A step that closes now may ask for a checkpoint that is over.
     CutOrder over = order;
@@ -193,6 +199,17 @@ void JobTables::HoldBackNews(HostedJob* report) {
   report->mutable_ranks()->Assign(told_->positions.begin(), told_->positions.end());
 }
 
+void JobTables::HoldBackDeletion(HostedJob* report) {
+  HostedCut* const cut = report->mutable_cut();
+  if (cut->deletion() == 0 || cut->state() != HostedCut::WRITTEN) return;
+  MutexLock lock(&report_mutex_);
+  if (std::exchange(deleted_with_, cut->checkpoint()) != cut->checkpoint())
+    deleted_by_ = replicator_->MarkNow();
+  if (replicator_->Kept(deleted_by_)) return;
+  cut->set_state(HostedCut::WRITING);
+  cut->clear_files();
+}
+
 HostedJob JobTables::Report() {
   const JobLedger::View view = ledger_.view();
   HostedJob report;
@@ -244,6 +261,7 @@ HostedJob JobTables::Report() {
   cuts_.FillReport(&report);
   if (replicator_ == nullptr) return report;
   HoldBackNews(&report);
+  if (report.has_cut()) HoldBackDeletion(&report);
   replicator_->FillReport(&report);
   copies_.FillReport(&report);
   return report;

@@ -93,6 +93,11 @@ class JobTables {
   absl::Status CanCutAfter(uint64_t step);
   // Begins to send changes to a follower, if the job has replicas.
   void StartReplication(const JobSpec& spec, const JobResources& resources);
+  // Carries out what SetCutOrder is told.
+  void TakeCutOrder(const CutOrder& order);
+  // Keeps a cut for which rows were deleted from being reported as written until the follower has
+  // deleted them. Copies that still had them could bring them back.
+  void HoldBackDeletion(HostedJob* report);
   // Keeps a new generation and its positions out of the report until the follower has the changes
   // behind them.
   void HoldBackNews(HostedJob* report);
@@ -122,6 +127,9 @@ class JobTables {
   // was reported.
   JobLedger::View untold_ ABSL_GUARDED_BY(report_mutex_), told_ ABSL_GUARDED_BY(report_mutex_);
   Replicator::Mark untold_since_ ABSL_GUARDED_BY(report_mutex_);
+  // The newest cut for which rows were deleted, and the changes that the follower must have first.
+  uint64_t deleted_with_ ABSL_GUARDED_BY(report_mutex_) = 0;
+  Replicator::Mark deleted_by_ ABSL_GUARDED_BY(report_mutex_);
 
   class SaveTurn;
   Mutex save_mutex_;

@@ -257,7 +257,7 @@ TEST_F(JobCutsTest, TheNextDeltaNamesWhatGoesAfterTheCutOfItsBase) {
   order.set_export_since(0);
   std::thread begins;
   bool gone = false;
-  const auto erase = [&] { gone = shard->EraseRows(&key, 1, RowEnd::kDeleted) == 1; };
+  const auto erase = [&] { gone = shard->DeleteRows(&key, 1) == 1; };
   shard->on_drop = [&] {
     begins = std::thread([&] { cuts_->Begin(2, 40, view); });
     // It sleeps when it waits for this call.
@@ -280,6 +280,66 @@ TEST_F(JobCutsTest, TheNextDeltaNamesWhatGoesAfterTheCutOfItsBase) {
   ShardFileHeader header;
   ASSERT_TRUE(header.ParseFromArray(piece.data() + 12, static_cast<int>(piece.size()) - 12));
   EXPECT_THAT(header.gone(), ElementsAre(key));
+}
+
+TEST_F(JobCutsTest, RowsAreDeletedRightBeforeTheCutThatTheOrderNames) {
+  const TableLayout& table = view_->FindShard(1, 0)->table();
+  const float weights[3] = {1, 2, 3};
+  const char* const values = reinterpret_cast<const char*>(weights);
+  for (uint64_t key = 1; key <= 40; ++key)
+    view_->FindShard(1, table.ShardOf(key))->LoadRows(&key, &values, 1);
+  const auto rows = [this] {
+    uint64_t rows = 0;
+    for (uint32_t s = 0; s < 4; ++s) rows += view_->FindShard(1, s)->rows();
+    return rows;
+  };
+  const auto held = [this] {
+    HostedJob report;
+    cuts_->FillReport(&report);
+    return std::make_pair<uint64_t, uint64_t>(report.deletion().id(), report.deletion().at());
+  };
+  const auto order = [this](uint64_t id, uint64_t at, const std::vector<uint64_t>& keys,
+                            uint32_t of_table = 1) {
+    CutOrder order;
+    order.mutable_deletion()->set_id(id);
+    order.mutable_deletion()->set_at(at);
+    order.mutable_deletion()->set_table(of_table);
+    order.mutable_deletion()->mutable_keys()->Assign(keys.begin(), keys.end());
+    cuts_->SetOrder(order, *view_);
+  };
+  const auto cut = [this](uint64_t number) {
+    cuts_->Begin(number, 10 * number, *view_);
+    cuts_->AwaitEnd();
+    EXPECT_EQ(Now().state(), HostedCut::WRITTEN) << Now().error();
+    return std::make_pair<uint64_t, uint64_t>(Now().deletion(), Now().deleted());
+  };
+  using Pair = std::pair<uint64_t, uint64_t>;
+  order(5, 2, {1, 2, 3, 1000});
+  EXPECT_EQ(held(), Pair(5, 2));
+  EXPECT_EQ(cut(1), Pair(0, 0));
+  order(5, 4, {});
+  EXPECT_EQ(held(), Pair(5, 4)) << "the keys stay";
+  EXPECT_EQ(cut(2), Pair(0, 0)) << "another number has taken its place";
+  EXPECT_EQ(rows(), 40u);
+  EXPECT_EQ(cut(4), Pair(5, 3));
+  EXPECT_EQ(rows(), 37u);
+  for (const uint64_t gone : {1, 2, 3}) {
+    float row[3];
+    view_->FindShard(1, table.ShardOf(gone))->Read(&gone, 1, reinterpret_cast<uint8_t*>(row));
+    EXPECT_EQ(row[2], kInitialSparse);
+  }
+  EXPECT_EQ(cut(5), Pair(0, 0)) << "an order is about one cut";
+  cuts_->SetOrder(Over(5), *view_);
+  EXPECT_EQ(held(), Pair(0, 0));
+  order(6, 6, {});
+  EXPECT_EQ(held(), Pair(0, 0)) << "the keys went to another process";
+  EXPECT_EQ(cut(6), Pair(0, 0));
+  order(7, 7, {4}, /*of_table=*/2);
+  EXPECT_EQ(held(), Pair(0, 0)) << "there is no such table";
+  EXPECT_EQ(cut(7), Pair(0, 0));
+  order(8, 8, {4}, /*of_table=*/0);
+  EXPECT_EQ(cut(8), Pair(8, 0)) << "a dense table has no rows to delete";
+  EXPECT_EQ(rows(), 37u);
 }
 
 TEST_F(JobCutsTest, WithoutAFolderNoneIsMade) {

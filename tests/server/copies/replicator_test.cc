@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <random>
 #include <thread>
 
@@ -238,6 +240,54 @@ TEST_F(ReplicatorTest, TheReportOfAFencedLifeWaitsForTheFollower) {
   EXPECT_EQ(primary_->Report().generation(), 3u);
   ASSERT_EQ(primary_->Report().ranks_size(), 1);
   EXPECT_EQ(primary_->Report().ranks(0).sequence(), 1u);
+}
+
+// A successor that continues from copies with the rows would bring them back.
+TEST_F(ReplicatorTest, DeletedRowsAreOnlyGoneWhenTheFollowerHasDeletedThem) {
+  std::string root = testing::TempDir() + "/replicator_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  JobSpec spec = Replicated(1);
+  spec.mutable_config()->mutable_checkpoint()->set_dir(root);
+  Open(spec);
+  Await([&] { return Complete(); });
+  for (const uint64_t sequence : {1, 2}) Answered(0, Push(0, sequence, 1));
+  const auto erase = [&](uint64_t number, uint64_t key) {
+    CutOrder order;
+    order.set_now(number);
+    order.set_step(number);
+    order.mutable_deletion()->set_id(number);
+    order.mutable_deletion()->set_at(number);
+    order.mutable_deletion()->set_table(1);
+    order.mutable_deletion()->add_keys(key);
+    primary_->SetCutOrder(order);
+  };
+  const auto state = [&] { return primary_->Report().cut().state(); };
+  erase(1, 5);
+  Await([&] { return state() == HostedCut::WRITTEN; });
+  EXPECT_EQ(primary_->Report().cut().deletion(), 1u);
+  EXPECT_EQ(primary_->Report().cut().deleted(), 1u);
+
+  transport_.Unbind(kFollower);
+  Await([&] { return !primary_->Report().replication().error().empty(); });
+  erase(2, 1);
+  ASSERT_TRUE(primary_->SaveShards(root + "/model").ok()) << "waits for the checkpoint's files";
+  EXPECT_EQ(state(), HostedCut::WRITING) << "the copies have the row of key 1";
+  EXPECT_EQ(primary_->Report().cut().files_size(), 0);
+
+  BindFollower();
+  TakeOver();
+  ConnectWorkers(successor_);
+  EXPECT_EQ(workers_[0]->Sparse({5})[5], std::vector<float>(3, kInitialSparse));
+  EXPECT_NE(workers_[0]->Sparse({1})[1], std::vector<float>(3, kInitialSparse));
+  EXPECT_NE(workers_[0]->Sparse({2})[2], std::vector<float>(3, kInitialSparse));
+  // The scheduler has given the copies up.
+  spec_.mutable_route()->set_generation(spec_.route().generation() + 1);
+  spec_.mutable_route()->set_pservers(0, kSelf);
+  spec_.set_follower(0, 0);
+  ASSERT_TRUE(primary_->UpdateRoute(spec_).ok());
+  EXPECT_EQ(state(), HostedCut::WRITTEN);
+  EXPECT_GT(primary_->Report().cut().files_size(), 0);
+  std::filesystem::remove_all(root);
 }
 
 class TakeoverTest : public ReplicatorTest,

@@ -77,6 +77,7 @@ UpdatePolicy Policy(const std::string& mode) {
   policy.gradients_to_wait = mode == "waiting" ? 4 : 1;
   policy.merge_scale = 0.3;
   policy.replicated = true;
+  policy.keeps_tombstones = true;
   return policy;
 }
 
@@ -120,7 +121,9 @@ class Primary {
     if (random_() % 25 == 0) {
       for (const auto& shard : shards_) shard->Flush();
     }
+    if (random_() % 15 == 0) Delete();
   }
+  uint64_t deleted() const { return deleted_; }
 
   // Sends a shard's image in pieces, with frames in between.
   void Seed(Shard* shard, std::deque<Message>* to, bool give_up) {
@@ -145,6 +148,17 @@ class Primary {
   }
 
  private:
+  // An operator deletes rows; some keys have none.
+  void Delete() {
+    for (const auto& shard : shards_) {
+      std::vector<uint64_t> keys;
+      for (uint64_t key = 1; key < 70 && shard->table().sparse(); ++key) {
+        if (random_() % 5 == 0 && shard->table().ShardOf(key) == shard->index())
+          keys.push_back(key);
+      }
+      if (!keys.empty()) deleted_ += shard->DeleteRows(keys.data(), keys.size());
+    }
+  }
   void Push(Shard* shard, const FrameId& frame) {
     const TableLayout& layout = shard->table();
     std::string bytes;
@@ -183,6 +197,7 @@ class Primary {
   std::shared_ptr<ChangeLog> log_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<Life> position_;
+  uint64_t deleted_ = 0;  // rows
   PushPart part_;
 };
 
@@ -213,6 +228,7 @@ TEST_P(EqualBits, AfterRandomFramesAndImagesInBetween) {
       ASSERT_TRUE(applied.ok()) << applied << ", seed " << seed;
     }
     ASSERT_TRUE(copy.CheckWhole().ok());
+    EXPECT_GT(primary.deleted(), 0u);
     const std::vector<std::shared_ptr<Shard>> shards = copy.shards();
     ASSERT_EQ(shards.size(), primary.shards().size());
     for (size_t i = 0; i < shards.size(); ++i) {

@@ -27,7 +27,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-constexpr char kOther[] = "127.0.0.1:7001";
+constexpr char kOther[] = "127.0.0.1:7001", kThird[] = "127.0.0.1:7002";
 constexpr uint32_t kWorkers = 2;
 
 google::protobuf::RepeatedPtrField<JobSpec> Desire(const JobSpec& spec) {
@@ -132,6 +132,21 @@ class Cluster {
     order->set_step(step);
     for (const auto& pserver : pservers_) pserver->SetCutOrders(orders);
   }
+  // Rows of table "e" go before the cut of checkpoint `at`.
+  void Delete(uint64_t at, const std::vector<uint64_t>& keys) {
+    google::protobuf::RepeatedPtrField<CutOrder> orders;
+    CutOrder* const order = orders.Add();
+    order->set_job_id("job-1");
+    order->set_instance(spec_.instance());
+    order->mutable_deletion()->set_id(70 + at);
+    order->mutable_deletion()->set_at(at);
+    order->mutable_deletion()->set_table(1);
+    order->mutable_deletion()->mutable_keys()->Assign(keys.begin(), keys.end());
+    for (const auto& pserver : pservers_) {
+      pserver->SetCutOrders(orders);
+      EXPECT_EQ(pserver->Report()[0].deletion().at(), at);
+    }
+  }
   // What the scheduler does when all pservers have written their files.
   absl::Status Commit(uint64_t number, Env* env) {
     Manifest manifest;
@@ -183,10 +198,10 @@ class PserverCheckpointTest : public testing::Test {
       optimizer->mutable_schedule()->mutable_inverse_time()->set_steps(2);
       optimizer->mutable_schedule()->mutable_inverse_time()->set_rate(0.5f);
     }
-    if (pservers == 1) return spec;
-    spec.mutable_route()->add_pservers(kOther);
-    for (uint32_t s = 1; s < num_shards; s += 2)
-      spec.mutable_route()->mutable_tables(1)->set_owner(s, 1);
+    if (pservers > 1) spec.mutable_route()->add_pservers(kOther);
+    if (pservers > 2) spec.mutable_route()->add_pservers(kThird);
+    for (uint32_t s = 0; s < num_shards; ++s)
+      spec.mutable_route()->mutable_tables(1)->set_owner(s, s % pservers);
     return spec;
   }
   JobSpec Resumed(JobSpec spec, uint64_t step) {
@@ -231,6 +246,43 @@ TEST_F(PserverCheckpointTest, TheCutIsOfTheStepWhoseCommitAsksForIt) {
     for (uint64_t step = 4; step <= 6; ++step) EXPECT_THAT(resumed.Step(step), Each(0));
     EXPECT_EQ(resumed.Values(), at_6);
   }
+}
+
+TEST_F(PserverCheckpointTest, RowsAreDeletedAfterTheSameStepOnAnyNumberOfPservers) {
+  const std::vector<uint64_t> gone = {3, 6, 150, 151, 152, 153, 154, 9999};
+  std::vector<Rows> at_6, resumed_at_6;
+  std::vector<uint64_t> deleted;
+  for (const uint32_t pservers : {1, 2, 3}) {
+    SCOPED_TRACE(testing::Message() << pservers << " pservers");
+    std::filesystem::remove_all(root_);
+    Cluster cluster(Spec(false, pservers, 7), &env_, &clock_);
+    for (uint64_t step = 1; step <= 2; ++step) cluster.Step(step);
+    const Rows before = cluster.Values();
+    cluster.Delete(1, gone);
+    EXPECT_EQ(cluster.Values(), before) << "nothing goes before the cut";
+    EXPECT_THAT(cluster.Step(3, 1), Each(1));
+    Rows at_3 = cluster.Values();
+    for (const uint64_t key : {3, 6, 150, 151, 152, 153, 154})
+      EXPECT_EQ(at_3[key], std::vector<float>(3, kInitialSparse)) << key;
+    uint64_t rows = 0;
+    for (size_t p = 0; p < pservers; ++p) rows += cluster.AwaitCut(p).deleted();
+    deleted.push_back(rows);
+    ASSERT_TRUE(cluster.Commit(1, &env_).ok());
+    cluster.Order(1);
+    EXPECT_FALSE(cluster.pserver(0).Report()[0].has_deletion());
+    for (uint64_t step = 4; step <= 6; ++step) cluster.Step(step);
+    at_6.push_back(cluster.Values());
+    EXPECT_NE(at_6.back()[3], at_3[3]) << "a key that is trained again";
+    Cluster resumed(Resumed(Spec(false, pservers, 7), 3), &env_, &clock_);
+    ASSERT_THAT(resumed.errors, Each(""));
+    EXPECT_EQ(resumed.Values(), at_3);
+    for (uint64_t step = 4; step <= 6; ++step) resumed.Step(step);
+    resumed_at_6.push_back(resumed.Values());
+  }
+  EXPECT_THAT(at_6, Each(at_6[0]));
+  EXPECT_THAT(resumed_at_6, Each(at_6[0]));
+  EXPECT_GT(deleted[0], 0u);
+  EXPECT_THAT(deleted, Each(deleted[0]));
 }
 
 TEST_F(PserverCheckpointTest, ACommitThatIsSentAgainMakesNoSecondCut) {

@@ -51,6 +51,34 @@ TEST(ChangeLogTest, PartsOfOneFrameLeaveTogetherInTheirOrder) {
   EXPECT_EQ(payload, "aaaabbbbbbbbcccc");
 }
 
+TEST(ChangeLogTest, AnErasureStandsBetweenThePartsOfAFrame) {
+  ChangeLog log(1 << 20);
+  const uint64_t keys[] = {7, 9};
+  log.AddFlush(1, 2);
+  log.AddErasure(1, 2, keys, 2);
+  log.AddPart(1, 2, Frame(0, 0), 1, Bytes("aaaa"));
+  log.AddErasure(1, 2, keys, 1);
+  log.AddFlush(1, 2);
+  Message message;
+  ASSERT_TRUE(log.Next(&message));
+  auto decoded = DecodeReplica(message);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  const ReplicaHeader& header = decoded->header;
+  EXPECT_EQ(header.position(), 5u);
+  ASSERT_EQ(header.changes_size(), 5);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(header.changes(i).erase(), i == 1 || i == 3) << i;
+    EXPECT_EQ(header.changes(i).flush(), i == 0 || i == 4) << i;
+    EXPECT_EQ(header.changes(i).parts().shard(0), 2u);
+  }
+  EXPECT_EQ(header.changes(1).parts().rows(0), 2u);
+  EXPECT_EQ(header.changes(3).parts().rows(0), 1u);
+  EXPECT_EQ(decoded->payload.remaining(), 4 + 3 * sizeof(uint64_t));
+  uint64_t first = 0;
+  decoded->payload.Copy(&first, sizeof(first));
+  EXPECT_EQ(first, 7u);
+}
+
 TEST(ChangeLogTest, AMessageIsNoLargerThanAChunk) {
   ChangeLog log(1 << 30);
   for (uint64_t i = 1; i <= 5; ++i)

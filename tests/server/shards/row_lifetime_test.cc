@@ -188,7 +188,7 @@ TEST(RowLifetimeTest, ALargeShardCountsOnlyRowsThatLive) {
     EXPECT_GT((*lived)->bytes(), 29000u * 32) << "nearly nothing has been swept";
     lived->Step(5, some);
     EXPECT_EQ((*lived)->rows(), some.size());
-    (*lived)->EraseRows(&*few.begin(), 1, RowEnd::kDeleted);
+    (*lived)->DeleteRows(&*few.begin(), 1);
     EXPECT_EQ((*lived)->rows(), some.size() - 1);
   }
 }
@@ -346,6 +346,22 @@ TEST(RowLifetimeTest, ImagesNameTheRowsThatExpired) {
       lived = std::move(restored);
     }
   }
+}
+
+TEST(RowLifetimeTest, DeletedKeysCountAsExpiredIfTheirRowsHave) {
+  Lived lived(LifetimeLayout(After(3)));
+  std::set<uint64_t> many;
+  for (uint64_t key = 1; key <= 400; ++key) many.insert(key);
+  lived.Step(1, many);
+  for (uint64_t step = 2; step <= 6; ++step) lived.Step(step, {500});
+  ASSERT_GT(lived->turnover().expired(), 0u) << "the sweep has begun";
+  ASSERT_LT(lived->turnover().expired(), 400u) << "and is not done";
+  std::vector<uint64_t> keys(many.begin(), many.end());
+  keys.insert(keys.end(), {500, 501});
+  EXPECT_EQ(lived->DeleteRows(keys.data(), keys.size()), 1u);
+  EXPECT_EQ(lived->rows(), 0u);
+  EXPECT_EQ(lived->turnover().deleted(), 1u);
+  EXPECT_EQ(lived->turnover().expired(), 400u);
 }
 
 TEST(RowLifetimeTest, DaysEndRowsOfEarlierDays) {

@@ -279,9 +279,9 @@ class ErasureModel {
     size_t gone = 0;
     for (const uint64_t key : keys) gone += rows_.erase(key);
     erased_ += gone;
-    EXPECT_EQ(shard_->EraseRows(keys.data(), keys.size(), RowEnd::kDeleted), gone);
+    EXPECT_EQ(shard_->DeleteRows(keys.data(), keys.size()), gone);
     if (follower_ == nullptr) return;
-    EXPECT_EQ(follower_->EraseRows(keys.data(), keys.size(), RowEnd::kDeleted), gone);
+    EXPECT_EQ(follower_->DeleteRows(keys.data(), keys.size()), gone);
   }
 
   // The shard that the image makes.
