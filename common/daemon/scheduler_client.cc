@@ -192,6 +192,10 @@ class GrpcSchedulerClient : public SchedulerClient {
     return Call<CheckpointJobReply>("CheckpointJob", &Scheduler::Stub::AsyncCheckpointJob, request,
                                     kCallTimeout, Wait(request));
   }
+  absl::StatusOr<DeleteRowsReply> DeleteRows(const DeleteRowsRequest& request) override {
+    return Call<DeleteRowsReply>("DeleteRows", &Scheduler::Stub::AsyncDeleteRows, request,
+                                 kCallTimeout, Wait(request));
+  }
   absl::Status ScaleJob(const ScaleJobRequest& request) override {
     return Call<ScaleJobReply>("ScaleJob", &Scheduler::Stub::AsyncScaleJob, request, kCallTimeout)
         .status();

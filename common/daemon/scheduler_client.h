@@ -60,9 +60,9 @@ class SchedulerClient {
   virtual std::string WhyRefused() { return ""; }
 
   // UNAVAILABLE when the scheduler cannot be reached or the deadline passes. Calls that wait at the
-  // scheduler (Poll, NextPhase, Gather, WatchJob, CheckpointJob) get their wait_ms on top of the
-  // deadline. A SubmitJob that resumes may take long, because files are read. All calls but
-  // SubmitJob, and CheckpointJob without a number, may be retried.
+  // scheduler (Poll, NextPhase, Gather, WatchJob, CheckpointJob, DeleteRows) get their wait_ms on
+  // top of the deadline. A SubmitJob that resumes may take long, because files are read. All calls
+  // but SubmitJob, and CheckpointJob without a number, may be retried.
   virtual absl::StatusOr<RegisterReply> Register(const RegisterRequest& request) = 0;
   virtual absl::StatusOr<PollReply> Poll(const PollRequest& request) = 0;
   virtual absl::Status Leave(const LeaveRequest& request) = 0;
@@ -88,6 +88,9 @@ class SchedulerClient {
   virtual absl::StatusOr<WatchJobReply> WatchJob(const WatchJobRequest& request) = 0;
   virtual absl::StatusOr<CheckpointJobReply> CheckpointJob(const CheckpointJobRequest&) {
     return absl::UnimplementedError("this client makes no checkpoints");
+  }
+  virtual absl::StatusOr<DeleteRowsReply> DeleteRows(const DeleteRowsRequest&) {
+    return absl::UnimplementedError("this client deletes no rows");
   }
   virtual absl::Status ScaleJob(const ScaleJobRequest&) {
     return absl::UnimplementedError("this client scales no jobs");

@@ -51,6 +51,7 @@ const std::vector<AccessRule>& AccessRules() {
       {"/sluice.Scheduler/SubmitJob", {kOperator}},
       {"/sluice.Scheduler/WatchJob", {kOperator}},
       {"/sluice.Scheduler/CheckpointJob", {kOperator}},
+      {"/sluice.Scheduler/DeleteRows", {kOperator}},
       {"/sluice.Scheduler/CancelJob", {kOperator}},
       {"/sluice.Scheduler/ScaleJob", {kOperator}},
       // A pserver that is told to end moves its shards away first.

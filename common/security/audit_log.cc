@@ -15,10 +15,10 @@ namespace {
 constexpr char kNone[] = "none", kUnverified[] = "unverified";  // roles of callers
 constexpr size_t kMaxWaitingRefusals = 256;                     // of an AuditQueue
 constexpr size_t kMaxTextBytes = 400;  // of one value, before it is escaped
-constexpr AuditedAction kActions[] = {AuditedAction::kSubmit,      AuditedAction::kCheckpoint,
-                                      AuditedAction::kCancel,      AuditedAction::kScale,
-                                      AuditedAction::kDrain,       AuditedAction::kShutdown,
-                                      AuditedAction::kMemberEnded, AuditedAction::kTakeover};
+constexpr AuditedAction kActions[] = {
+    AuditedAction::kSubmit,   AuditedAction::kCheckpoint,  AuditedAction::kDeleteRows,
+    AuditedAction::kCancel,   AuditedAction::kScale,       AuditedAction::kDrain,
+    AuditedAction::kShutdown, AuditedAction::kMemberEnded, AuditedAction::kTakeover};
 
 std::string FileNumber(const std::string& path, int number) {
   return number == 0 ? path : absl::StrCat(path, ".", number);
@@ -55,6 +55,8 @@ const char* AuditedActionName(AuditedAction action) {
       return "submit";
     case AuditedAction::kCheckpoint:
       return "checkpoint";
+    case AuditedAction::kDeleteRows:
+      return "delete_rows";
     case AuditedAction::kCancel:
       return "cancel";
     case AuditedAction::kScale:

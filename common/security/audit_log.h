@@ -52,6 +52,7 @@ namespace sluice {
 enum class AuditedAction {
   kSubmit,
   kCheckpoint,
+  kDeleteRows,
   kCancel,
   kScale,
   kDrain,

@@ -32,6 +32,7 @@ JobLifecycle::JobLifecycle(Options options, Parts parts)
     : options_(std::move(options)),
       parts_(parts),
       checkpoints_(options_.wait, {parts.members, parts.pauses, parts.effects}),
+      deletions_(options_.wait, options_.first_id, {parts.members, parts.pauses, parts.effects}),
       attempts_({options_.first_id, options_.place}, {parts.members, parts.queue, parts.effects}),
       adoption_(options_.lease, {parts.members, parts.jobs, parts.pauses, parts.effects,
                                  &checkpoints_, &attempts_}),
@@ -138,12 +139,14 @@ void JobLifecycle::WriteResultAgain(Job* job, absl::Time now) {
 void JobLifecycle::TakeHosted(const Member& pserver, const HostedJob& hosted, Job* job,
                               absl::Time now) {
   if (job->over() || !job->attempt.hosted() || HostedOf(*job, pserver) == nullptr) return;
+  deletions_.TakeHosted(pserver, hosted, job, now);
   // The cut first: it may complete a checkpoint that the phase waits for, even if the same report
   // has an error.
   if (hosted.has_cut()) {
     checkpoints_.TakeHosted(pserver, hosted.cut(), job, now);
     CheckHeld(job, now);
   }
+  deletions_.Advance(job, now);
   if (const auto index = job->pservers.IndexOf(pserver.id)) losses_.TakeHosted(job, *index, hosted);
   if (hosted.error().empty()) {
     WarnOfLimits(hosted, job);
@@ -199,6 +202,7 @@ void JobLifecycle::Run(Job* job, absl::Time now) {
   run.early_end = job->course.early_end();
   job->attempt.Run(run, now);
   checkpoints_.Begin(job, now);
+  deletions_.RunBegins(job, now);
   // The attempt has just been counted.
   const Recovery& counts = job->recovery.counts();
   if (counts.rollbacks() + counts.scalings() > 0) parts_.effects->WriteRecoveryPoints(*job, now);
@@ -529,6 +533,7 @@ absl::StatusOr<CheckpointJobReply> JobLifecycle::Checkpoint(Job* job, uint64_t n
 void JobLifecycle::CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,
                                      const std::string& warning, absl::Time now) {
   checkpoints_.Written(job, number, status, warning, now);
+  deletions_.Advance(job, now);
   if (status.ok()) {
     parts_.effects->WriteRecoveryPoints(*job, now);
     // The checkpoints that it has replaced may have named models.
@@ -546,6 +551,7 @@ void JobLifecycle::Tick(Job* job, absl::Time now) {
     RefuteAdoption(job, absl::DeadlineExceededError(job->course.message()), now);
   }
   checkpoints_.Tick(job, now);
+  deletions_.Advance(job, now);
   CheckHeld(job, now);
   if (job->progress_untold()) parts_.effects->StatusChanged(job);
   CheckStarting(job, now);
@@ -566,6 +572,7 @@ void JobLifecycle::End(Job* job, JobState outcome, const std::string& message, a
   parts_.effects->records()->RunEnded(job->id());
   job->course.End(outcome, SentenceWithLines(message), now);
   checkpoints_.End(job, now);
+  deletions_.End(job);
   // First make the result: it needs the workers' last reports and the work, which go away below.
   job->course.SetResult(MakeJobResult(*job, *parts_.members));
   // Before the result is written: a job whose record has no outcome is run on.

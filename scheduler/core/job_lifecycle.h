@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,6 +37,7 @@
 #include "scheduler/recovery/attempt_members.h"
 #include "scheduler/recovery/attempt_plans.h"
 #include "scheduler/recovery/checkpoint_lifecycle.h"
+#include "scheduler/recovery/deletion_lifecycle.h"
 #include "scheduler/recovery/job_adoption.h"
 #include "scheduler/recovery/job_losses.h"
 #include "scheduler/recovery/next_attempt.h"
@@ -125,6 +127,11 @@ class JobLifecycle {
   void TakeGroup(const Member& worker, const RankGroupReport& report, Job* job, absl::Time now);
   // Asks for a checkpoint now (number 0), or for the outcome of an earlier one.
   absl::StatusOr<CheckpointJobReply> Checkpoint(Job* job, uint64_t number, absl::Time now);
+  // Deletes rows (DeletionLifecycle::Begin).
+  absl::StatusOr<DeleteRowsReply> DeleteRows(Job* job, const std::string& table,
+                                             std::vector<uint64_t> keys, absl::Time now) {
+    return deletions_.Begin(job, table, std::move(keys), now);
+  }
   // Plans a next attempt with this many workers (AttemptPlans::Scale).
   absl::Status Scale(Job* job, uint32_t worker_num, absl::Time now) {
     return plans_.Scale(job, worker_num, now);
@@ -188,6 +195,7 @@ class JobLifecycle {
   const Options options_;
   const Parts parts_;
   CheckpointLifecycle checkpoints_;
+  DeletionLifecycle deletions_;
   AttemptMembers attempts_;
   JobAdoption adoption_;
   NextAttempt next_attempt_;

@@ -50,7 +50,8 @@ void AddDesired(Job* job, const Member& member, const std::string& pass_key, Pol
     // Pservers check passes. A worker never gets the key, with which it could make those of other
     // ranks.
     host->set_pass_key(job_key);
-    CheckpointLifecycle::AddOrder(*job, reply);
+    // A member that serves the job as a pserver has an index.
+    CheckpointLifecycle::AddOrder(*job, job->pservers.IndexOf(member.id).value(), reply);
     return;
   }
   const uint32_t rank = job->ranks.RankOf(member.id).value();

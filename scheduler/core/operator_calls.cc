@@ -85,6 +85,20 @@ bool OperatorCalls::CheckpointOver(const std::string& job_id, uint64_t number) {
          job->checkpoints()->Followed(number) <= job->checkpoints()->over();
 }
 
+absl::StatusOr<DeleteRowsReply> OperatorCalls::DeleteRows(const std::string& job_id,
+                                                          const std::string& table,
+                                                          std::vector<uint64_t> keys,
+                                                          absl::Time now) {
+  SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));
+  return parts_->lifecycle.DeleteRows(job, table, std::move(keys), now);
+}
+
+absl::StatusOr<DeleteRowsReply> OperatorCalls::DeletionOutcome(const std::string& job_id,
+                                                               uint64_t deletion) {
+  SLUICE_ASSIGN_OR_RETURN(const Job* const job, FindForOperator(job_id));
+  return DeletionLifecycle::Outcome(*job, deletion);
+}
+
 absl::Status OperatorCalls::CancelJob(const std::string& job_id, absl::Time now,
                                       const std::string& failure) {
   SLUICE_ASSIGN_OR_RETURN(Job* const job, FindForOperator(job_id));

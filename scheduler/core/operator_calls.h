@@ -54,6 +54,12 @@ class OperatorCalls {
                                                    absl::Time now);
   // True when the outcome of checkpoint `number` is known, or CheckpointJob returns an error.
   bool CheckpointOver(const std::string& job_id, uint64_t number);
+  // Deletes the rows of these keys, ascending and each once (DeletionLifecycle::Begin).
+  absl::StatusOr<DeleteRowsReply> DeleteRows(const std::string& job_id, const std::string& table,
+                                             std::vector<uint64_t> keys, absl::Time now);
+  // What has become of an earlier request. The reply is `done` once it is over. NOT_FOUND: there is
+  // no such request.
+  absl::StatusOr<DeleteRowsReply> DeletionOutcome(const std::string& job_id, uint64_t deletion);
   // With a `failure` the job ends as failed.
   absl::Status CancelJob(const std::string& job_id, absl::Time now,
                          const std::string& failure = "");

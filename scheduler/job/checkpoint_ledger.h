@@ -4,6 +4,7 @@
 // Thread safety: one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,11 +42,19 @@ class CheckpointLedger {
   bool asks_news() const { return !(checkpoints_->asked() == told_asked_); }
   bool over_is_news() const { return checkpoints_->over() != told_over_; }
   bool orders_news() const { return !(checkpoints_->ordered() == told_ordered_); }
+  // The highest number that a member may have been told of.
+  // REQUIRES: checkpoints().
+  uint64_t most_told() const {
+    return std::max({most_told_, checkpoints_->open_number(), checkpoints_->over()});
+  }
   // The last request was for parts of a cut by order.
   bool told_by_order() const { return told_asked_.by_order; }
   // The members are told what is asked and ordered now.
   // REQUIRES: checkpoints().
-  void ToldWorkers() { told_asked_ = checkpoints_->asked(); }
+  void ToldWorkers() {
+    told_asked_ = checkpoints_->asked();
+    most_told_ = std::max(most_told_, told_asked_.number);
+  }
   void ToldPservers();
   // The pservers know from an earlier scheduler which checkpoints are over.
   void ToldOver() { told_over_ = checkpoints_->over(); }
@@ -60,6 +69,7 @@ class CheckpointLedger {
   JobCheckpoints::Asked told_asked_;
   JobCheckpoints::Ordered told_ordered_;
   uint64_t told_over_ = 0;
+  uint64_t most_told_ = 0;  // to ranks
 };
 
 }  // namespace sluice

@@ -35,6 +35,7 @@ void Job::Archive(JobStatus status) {
   // Before the config, which the run refers to.
   attempt.Archive();
   ledger.Archive();
+  deletion = RowDeletion();
   submission_.config = JobConfig();
   ranks.Archive();
   pservers.Archive();

@@ -8,6 +8,7 @@
 //   pservers    its pservers, by index
 //   recovery    what losses have cost, and whether a lost attempt has what the next one needs
 //   ledger      its checkpoints
+//   deletion    the rows that an operator deletes
 //   gathers     what the ranks of its program give each other
 //
 // The job itself has what was submitted, and what callers that follow it are told of changes.
@@ -37,6 +38,7 @@
 #include "scheduler/job/job_ranks.h"
 #include "scheduler/job/job_recovery.h"
 #include "scheduler/job/rank_gathers.h"
+#include "scheduler/job/row_deletion.h"
 #include "scheduler/members/membership.h"
 
 namespace sluice {
@@ -119,6 +121,7 @@ class Job {
   JobPservers pservers;
   JobRecovery recovery;
   CheckpointLedger ledger;
+  RowDeletion deletion;
   RankGathers gathers;
 
  private:

@@ -187,15 +187,18 @@ std::string CheckpointLifecycle::NewestOfInstance(const Job& job) {
                           job.checkpoints()->newest_manifest()->global_step());
 }
 
-void CheckpointLifecycle::AddOrder(const Job& job, PollReply* reply) {
+void CheckpointLifecycle::AddOrder(const Job& job, uint32_t index, PollReply* reply) {
   if (!job.checkpoints()) return;
   CutOrder* const order = reply->add_cuts();
   order->set_job_id(job.id());
   order->set_instance(job.spec().instance());
   // Even without a cut to begin: pservers drop what they hold of numbers that are over.
   order->set_over(job.checkpoints()->over());
-  order->set_now(job.checkpoints()->ordered().number);
-  order->set_step(job.checkpoints()->ordered().step);
+  if (job.deletion.MayTell(job.checkpoints()->ordered().number)) {
+    order->set_now(job.checkpoints()->ordered().number);
+    order->set_step(job.checkpoints()->ordered().step);
+  }
+  job.deletion.AddTo(index, order);
   order->set_export_since(job.checkpoints()->ordered().export_since);
   if (job.ranks.removal())
     order->mutable_commits()->Assign(job.ranks.removal()->commits.begin(),
@@ -207,6 +210,7 @@ void CheckpointLifecycle::AddAsked(const Job& job, WorkerAssignment* assignment)
   const JobCheckpoints::Asked& asked = job.checkpoints()->asked();
   const bool by_commit = ModeOf(job.config().strategy()) == Mode::kSync && !asked.by_order;
   if (asked.number == 0 || (by_commit && assignment->rank() != 0)) return;
+  if (!job.deletion.MayTell(asked.number)) return;
   if (asked.only.has_value() && assignment->rank() != *asked.only) return;
   WorkerCheckpoint* const wanted = assignment->mutable_checkpoint();
   wanted->set_number(asked.number);
@@ -340,6 +344,8 @@ uint64_t CheckpointLifecycle::CutAfterLoss(Job* job, uint64_t step,
 void CheckpointLifecycle::PserverVacant(Job* job, uint32_t index, absl::Time now) {
   if (!job->checkpoints() || job->over()) return;
   NoteTraining(job);
+  // First: its successor lacks the keys, so no cut that needs them may be ordered meanwhile.
+  job->deletion.PserverLost(index, now);
   job->checkpoints()->ShardsLost(index, now);
   Apply(job, now);
 }
@@ -370,6 +376,32 @@ void CheckpointLifecycle::End(Job* job, absl::Time now) {
   Apply(job, now);
 }
 
+absl::Status CheckpointLifecycle::CheckMakes(const Job& job, bool another) {
+  if (job.over()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id(), " is over, so it makes no checkpoint"));
+  }
+  if (!CanCheckpoint(job.config())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id(), " makes no checkpoints: ",
+                     job.config().evaluate_only() ? "it only evaluates" : "checkpoint.keep is 0"));
+  }
+  if (!job.checkpoints() && job.run()) {
+    return absl::UnavailableError(absl::StrCat(
+        "job ", job.id(), " was taken over by this scheduler, and not all its members have ",
+        "registered yet; ask again in a few seconds"));
+  }
+  if (!job.checkpoints()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id(), " is not running yet; ask again when it is training"));
+  }
+  if (!job.checkpoints()->can_begin() && another) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job.id(), " has trained its last step, so it makes no checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_t number,
                                                                absl::Time now) {
   CheckpointJobReply reply;
@@ -381,28 +413,7 @@ absl::StatusOr<CheckpointJobReply> CheckpointLifecycle::Demand(Job* job, uint64_
                                               job->id(), " is no longer known"));
     }
   }
-  if (job->over()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->id(), " is over, so it makes no checkpoint"));
-  }
-  if (!CanCheckpoint(job->config())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->id(), " makes no checkpoints: ",
-                     job->config().evaluate_only() ? "it only evaluates" : "checkpoint.keep is 0"));
-  }
-  if (!job->checkpoints() && job->run()) {
-    return absl::UnavailableError(absl::StrCat(
-        "job ", job->id(), " was taken over by this scheduler, and not all its members have ",
-        "registered yet; ask again in a few seconds"));
-  }
-  if (!job->checkpoints()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->id(), " is not running yet; ask again when it is training"));
-  }
-  if (!job->checkpoints()->can_begin() && number == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job->id(), " has trained its last step, so it makes no checkpoint"));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckMakes(*job, /*another=*/number == 0));
   reply.set_number(number != 0 ? number : job->checkpoints()->Demand(now));
   Apply(job, now);
   return reply;

@@ -53,9 +53,9 @@ class CheckpointLifecycle {
   std::unique_ptr<const ResumePoint> NewestPoint(const Job& job) const;
   // The folder of the newest checkpoint that the present attempt has completed; empty: none.
   static std::string NewestOfInstance(const Job& job);
-  // Adds the orders about the job's checkpoints to what members are told. `assignment` has its
-  // rank.
-  static void AddOrder(const Job& job, PollReply* reply);
+  // Adds the orders about the job's checkpoints to what members are told: pserver `index` of the
+  // job, and a worker whose `assignment` has its rank.
+  static void AddOrder(const Job& job, uint32_t index, PollReply* reply);
   static void AddAsked(const Job& job, WorkerAssignment* assignment);
   // Call when the job has moved on to another phase.
   void PhaseChanged(Job* job, absl::Time now);
@@ -84,6 +84,9 @@ class CheckpointLifecycle {
                absl::Time now);
   // The job is over.
   void End(Job* job, absl::Time now);
+  // OK when the job makes checkpoints now; with `another`, when another one can begin.
+  // FAILED_PRECONDITION and UNAVAILABLE say why not.
+  static absl::Status CheckMakes(const Job& job, bool another = true);
   // Asks for a checkpoint, or for the outcome of the one with this number.
   absl::StatusOr<CheckpointJobReply> Demand(Job* job, uint64_t number, absl::Time now);
 

@@ -1,7 +1,9 @@
 #include "scheduler/service/request_intake.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/printable.h"
@@ -306,6 +308,38 @@ void RequestIntake::CheckpointJob(const CheckpointJobRequest* request,
   if (request->number() == 0 && number != 0)
     log_(absl::StrCat("job ", job, ": checkpoint ", number, " asked for"));
   if (!waits) loop_->WhenKept(AnswerWith(std::move(reply), done), /*confirm=*/true);
+}
+
+void RequestIntake::DeleteRows(const DeleteRowsRequest* request, Done<DeleteRowsReply> done,
+                               const std::string& caller) {
+  const std::string job = request->job_id();
+  // Without the loop's lock: there may be many.
+  std::vector<uint64_t> keys(request->keys().begin(), request->keys().end());
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  absl::StatusOr<DeleteRowsReply> reply = SchedulerLoop::NoMemory();
+  WaitingCalls::Call waiting;
+  waiting.caller = caller;
+  waiting.key = WaitKey::Status(job);
+  // The number is known only when the call begins to wait.
+  const auto asked = std::make_shared<uint64_t>(request->deletion());
+  waiting.ready = [job, asked](SchedulerCore& core) {
+    const auto outcome = core.operators().DeletionOutcome(job, *asked);
+    return !outcome.ok() || outcome->done();
+  };
+  waiting.finish = [loop = loop_, job, asked, done](SchedulerCore& core, absl::Time) -> Answer {
+    return [loop, done, answer = core.operators().DeletionOutcome(job, *asked)]() mutable {
+      loop->WhenKept(AnswerWith(std::move(answer), done), /*confirm=*/true);
+    };
+  };
+  const auto ask = [&](SchedulerCore& core, absl::Time now, uint32_t* wait_ms) {
+    reply = *asked != 0 ? core.operators().DeletionOutcome(job, *asked)
+                        : core.operators().DeleteRows(job, request->table(), std::move(keys), now);
+    if (reply.ok()) *asked = reply->deletion();
+    *wait_ms = reply.ok() && !reply->done() ? request->wait_ms() : 0;
+  };
+  if (!loop_->RunOrWait(ask, std::move(waiting)))
+    loop_->WhenKept(AnswerWith(std::move(reply), done), /*confirm=*/true);
 }
 
 void RequestIntake::CancelJob(const CancelJobRequest& request, DoneStatus done) {

@@ -75,6 +75,8 @@ class RequestIntake {
                 const std::string& caller = "");
   void CheckpointJob(const CheckpointJobRequest* request, Done<CheckpointJobReply> done,
                      const std::string& caller = "");
+  void DeleteRows(const DeleteRowsRequest* request, Done<DeleteRowsReply> done,
+                  const std::string& caller = "");
   void CancelJob(const CancelJobRequest& request, DoneStatus done);
   void ScaleJob(const ScaleJobRequest& request, DoneStatus done);
   void DrainPserver(const DrainPserverRequest& request, Done<DrainPserverReply> done);

@@ -44,6 +44,8 @@ constexpr RequestBound kReport = {48 * kMiB, 128 * kMiB};
 constexpr RequestBound kPhaseReport = {kMaxControlMessageBytes, 192 * kMiB};
 // What a rank gives the others (RankGathers::kMaxCallBytes).
 constexpr RequestBound kGathered = {kMiB + 64 * kKiB, 2 * kMiB + 128 * kKiB};
+// Keys of rows, whose tag and length may come for each.
+constexpr RequestBound kKeys = {kMaxDeletedKeys * 9 + 64 * kKiB, 32 * kMiB};
 constexpr RequestBound kJob = {kMaxJobBytes, kMaxJobParsedBytes};
 
 template <class Reply>
@@ -108,6 +110,7 @@ class Service {
     Serve(port, "SubmitJob", kJob, &Service::SubmitJob, UnaryThread::kOfItsOwn);
     Serve(port, "WatchJob", kIds, &Service::WatchJob);
     Serve(port, "CheckpointJob", kIds, &Service::CheckpointJob);
+    Serve(port, "DeleteRows", kKeys, &Service::DeleteRows);
     Serve(port, "CancelJob", kSentence, &Service::CancelJob);
     Serve(port, "ScaleJob", kIds, &Service::ScaleJob);
     Serve(port, "DrainPserver", kIds, &Service::DrainPserver);
@@ -222,6 +225,21 @@ class Service {
       };
     }
     intake_->CheckpointJob(&request, std::move(done), CallerNameOf(call));
+  }
+  void DeleteRows(const Call& call, const DeleteRowsRequest& request) {
+    Done<DeleteRowsReply> done = AnswerTo<DeleteRowsReply>(call);
+    // As of a checkpoint, a call with a number only keeps waiting.
+    if (request.deletion() != 0) {
+      done = Audited(call, RefusalReason::kOther, std::move(done));
+    } else {
+      done = [this, call, job = request.job_id(),
+              what = absl::StrCat(request.keys_size(), " keys of table '", request.table(), "'"),
+              done = std::move(done)](absl::StatusOr<DeleteRowsReply> answer) {
+        Acted(call, AuditedAction::kDeleteRows, job, answer.status(), what);
+        done(std::move(answer));
+      };
+    }
+    intake_->DeleteRows(&request, std::move(done), CallerNameOf(call));
   }
   void CancelJob(const Call& call, const CancelJobRequest& request) {
     intake_->CancelJob(

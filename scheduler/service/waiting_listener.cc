@@ -44,7 +44,7 @@ class GrpcWaitingListener : public WaitingListener {
     Register("Poll", [](const WaitingCall& call, const std::string& wire) { NoNews(call, wire); });
     for (const char* method :
          {"Leave", "MemberEnded", "GetRoute", "FailJob", "EndJob", "SubmitJob", "WatchJob",
-          "CheckpointJob", "CancelJob", "ScaleJob", "DrainPserver", "Shutdown"}) {
+          "CheckpointJob", "DeleteRows", "CancelJob", "ScaleJob", "DrainPserver", "Shutdown"}) {
       Register(method, [why = why_](const WaitingCall& call, const std::string&) {
         call->Reply(absl::UnavailableError(absl::StrCat("the scheduler ", why)));
       });

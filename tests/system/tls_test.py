@@ -329,7 +329,7 @@ class TlsTest(SluiceTest):
                     [(j["job_id"], j["state"], j["worker_num"], j["route"]) for j in status["jobs"]])
         before = state()
         named = bytes([1 << 3 | 2, len(job_id)]) + job_id.encode()
-        orders = {"CancelJob": named, "ScaleJob": named + bytes([2 << 3, 1]), "CheckpointJob": named, "Shutdown": b"",
+        orders = {"CancelJob": named, "ScaleJob": named + bytes([2 << 3, 1]), "CheckpointJob": named, "DeleteRows": named, "Shutdown": b"",
                   "SubmitJob": bytes([1 << 3 | 2, 0])}
         for role, calls in (("worker", {**orders, "DrainPserver": b""}), ("pserver", orders)):
             for method, message in calls.items():

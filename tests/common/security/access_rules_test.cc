@@ -49,16 +49,23 @@ constexpr Row kTable[] = {
     {"w - - -", "/sluice.Scheduler/Gather"},        {"w - - -", "/sluice.Scheduler/EndJob"},
     {"- - - o", "/sluice.Scheduler/SubmitJob"},     {"- - - o", "/sluice.Scheduler/WatchJob"},
     {"- - - o", "/sluice.Scheduler/CheckpointJob"}, {"- - - o", "/sluice.Scheduler/CancelJob"},
-    {"- - - o", "/sluice.Scheduler/ScaleJob"},      {"- p - o", "/sluice.Scheduler/DrainPserver"},
-    {"- - - o", "/sluice.Scheduler/GetStatus"},     {"- - - o", "/sluice.Scheduler/Shutdown"},
-    {"w - - -", "/sluice.Pserver/Exchange"},        {"w - - -", "/sluice.Pserver/SaveShards"},
-    {"- p - -", "/sluice.Replica/Exchange"},        {"w - - -", "/sluice.Pserver/OpenSharedMemory"},
+    {"- - - o", "/sluice.Scheduler/DeleteRows"},    {"- - - o", "/sluice.Scheduler/ScaleJob"},
+    {"- p - o", "/sluice.Scheduler/DrainPserver"},  {"- - - o", "/sluice.Scheduler/GetStatus"},
+    {"- - - o", "/sluice.Scheduler/Shutdown"},      {"w - - -", "/sluice.Pserver/Exchange"},
+    {"w - - -", "/sluice.Pserver/SaveShards"},      {"w - - -", "/sluice.Pserver/OpenSharedMemory"},
+    {"- p - -", "/sluice.Replica/Exchange"},
 };
 
 constexpr Row kPages[] = {
-    {"- - - o", "/"},      {"- - - o", "/metrics"}, {"- - - o", "/statusz"},
-    {"w p s o", "/livez"}, {"w p s o", "/readyz"},  {"- - - o", "/api/v1/status"},
-    {"- - - o", "/api/v1/jobs"}, {"- - - o", "/api/v1/jobs/"}, {"- - - o", "/api/v1/logs/"},
+    {"- - - o", "/"},
+    {"- - - o", "/metrics"},
+    {"- - - o", "/statusz"},
+    {"w p s o", "/livez"},
+    {"w p s o", "/readyz"},
+    {"- - - o", "/api/v1/status"},
+    {"- - - o", "/api/v1/jobs"},
+    {"- - - o", "/api/v1/jobs/"},
+    {"- - - o", "/api/v1/logs/"},
     {"- - - o", "/page/"},
 };
 

@@ -74,6 +74,44 @@ TEST(SchedulerLoopTest, ACallForACheckpointWaitsForItsEnd) {
   EXPECT_NE(failed->error().find("disk full"), std::string::npos) << failed->error();
 }
 
+TEST(SchedulerLoopTest, ACallThatDeletesRowsWaitsForTheirEnd) {
+  LocalScheduler scheduler;
+  TwoMembers members(&scheduler);
+  SubmitJobRequest submit = SmallJob("sync", 1);
+  submit.mutable_config()->mutable_strategy()->set_a_sync(false);
+  Feature* const feature = submit.mutable_config()->add_features();
+  feature->set_name("c");
+  feature->mutable_categorical();
+  const auto job = scheduler.Submit(submit);
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_NO_FATAL_FAILURE(members.OpenTables(job->job_id()));
+  // The output folder is made ready on another thread.
+  while (!scheduler.Report(members.of_worker).has_assignment()) std::this_thread::yield();
+  using Answer = absl::StatusOr<DeleteRowsReply>;
+  DeleteRowsRequest request;
+  request.set_job_id(job->job_id());
+  request.set_wait_ms(30000);
+  request.set_table("embedding");
+  for (const uint64_t key : {9, 7, 9, 8}) request.add_keys(key);
+  std::promise<Answer> waiting;
+  scheduler.intake().DeleteRows(&request, Into(&waiting));
+  std::future<Answer> end = waiting.get_future();
+  EXPECT_EQ(end.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  const DeletionOrder told = scheduler.Report(members.of_pserver).cuts(0).deletion();
+  EXPECT_THAT(told.keys(), testing::ElementsAre(7, 8, 9)) << "ascending and each once";
+  ASSERT_TRUE(scheduler.Cancel(job->job_id()).ok());
+  const Answer over = end.get();
+  ASSERT_TRUE(over.ok()) << over.status();
+  EXPECT_TRUE(over->done());
+  EXPECT_NE(over->error(), "");
+  // Whoever has missed the answer asks with its number.
+  request.clear_keys();
+  request.set_deletion(told.id());
+  std::promise<Answer> again;
+  scheduler.intake().DeleteRows(&request, Into(&again));
+  EXPECT_EQ(again.get_future().get()->error(), over->error());
+}
+
 TEST(SchedulerLoopTest, FencedPollIsAnsweredAtOnce) {
   LocalScheduler scheduler;
   PollRequest request = scheduler.Join(Worker(1));

@@ -468,6 +468,17 @@ TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
   EXPECT_THAT(line_of(ask), is("checkpoint", "job-1", "NOT_FOUND"));
   checkpoint.set_number(7);
   EXPECT_EQ(line_of(ask), "") << "this call only keeps waiting";
+  DeleteRowsRequest rows;
+  rows.set_job_id("job-1");
+  rows.set_table("e");
+  rows.add_keys(7);
+  const auto remove = [&](auto* context) {
+    DeleteRowsReply reply;
+    return stub->DeleteRows(context, rows, &reply);
+  };
+  EXPECT_THAT(line_of(remove), is("delete_rows", "job-1", "NOT_FOUND"));
+  rows.set_deletion(7);
+  EXPECT_EQ(line_of(remove), "") << "this call only keeps waiting";
   DrainPserverRequest request;
   request.set_rank(1);
   const auto drain = [&](auto* context) {
