@@ -1,5 +1,5 @@
 // sluice table: brings tables of saved models to files, and files to models; counts and removes
-// rows of saved tables. Needs no cluster.
+// rows of saved tables, without a cluster, and removes rows of a job that trains.
 #include <malloc.h>
 
 #include <filesystem>
@@ -17,6 +17,7 @@
 #include "cli/commands/table_commands.h"
 #include "cli/jobs/job_submission.h"
 #include "cli/jobs/output_files.h"
+#include "cli/jobs/scheduler_access.h"
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
@@ -142,9 +143,15 @@ absl::StatusOr<int> Import(const ParsedCommand& command) {
   return kDone;
 }
 
+std::vector<std::string> FlagsOfDelete() {
+  std::vector<std::string> flags = {"table", "feature", "keys", "output", "dry_run", "job"};
+  for (const FlagSpec& flag : SchedulerFlags()) flags.push_back(flag.name);
+  return flags;
+}
+
 const std::map<std::string, Verb>& Verbs() {
   static const auto* const verbs = new std::map<std::string, Verb>{
-      {"delete", {&DeleteFromTable, {"table", "feature", "keys", "output", "dry_run"}}},
+      {"delete", {&DeleteFromTable, FlagsOfDelete()}},
       {"export", {&Export, {"table", "feature", "vocabulary", "state", "output", "overwrite"}}},
       {"import",
        {&Import,
@@ -212,17 +219,18 @@ Command TableCommand() {
   CommandSpec spec;
   spec.name = "table";
   spec.summary =
-      "Works on saved models and checkpoints; needs no cluster. export: writes a table to a "
+      "Works on saved models and checkpoints, without a cluster. export: writes a table to a "
       "Parquet "
       "or .npz file. import: makes a model from such a file, or from the tables of other systems. "
       "stats: counts the rows of sparse tables by updates, norm and age. shrink: makes a model or "
-      "checkpoint with fewer rows, and delete one without certain rows.";
-  spec.words = "export|stats|shrink|delete MODEL|URL, or import FILE|URL...";
+      "checkpoint with fewer rows, and delete one without certain rows. With --job, delete removes "
+      "rows of a job that trains, with its next checkpoint, and waits until that is complete.";
+  spec.words = "export|stats|shrink|delete MODEL|URL, import FILE|URL..., or delete --job=ID";
   spec.max_words = 100001;
   spec.flags = {
       {"output", FlagKind::kText, "PATH|URL", "",
        "export: the file, NAME.parquet or NAME.npz. import, shrink, delete: the folder of the new "
-       "model. Required, except with --dry_run; may be at s3://"},
+       "model. Required, except with --dry_run or delete --job; may be at s3://"},
       {"table", FlagKind::kText, "NAME", "",
        "the table; default: that of --feature, or the only sparse one. stats: all sparse ones"},
       {"feature", FlagKind::kText, "NAME", "",
@@ -238,8 +246,9 @@ Command TableCommand() {
       {"overwrite", FlagKind::kBool, "", "", "export, import: replace an output that exists"},
       {"like", FlagKind::kText, "MODEL", "",
        "import: the model or checkpoint whose job and other tables the new one has"},
-      {"job", FlagKind::kText, "FILE", "",
-       "import: the job; its other tables begin with their initial values"},
+      {"job", FlagKind::kText, "FILE|ID", "",
+       "import: the job; its other tables begin with their initial values. delete: the id of a job "
+       "that trains, of which the rows go (sluice status lists the ids)"},
       {"set", FlagKind::kText, "PATH=VALUE", "", "import: overrides any field of the job", true},
       {"column", FlagKind::kText, "NAME", "",
        "import: the column of the table to which the weights belong; default: the one of this "
@@ -280,7 +289,9 @@ Command TableCommand() {
       "--output=model\n"
       "  sluice table stats output/adult/checkpoints/step-600\n"
       "  sluice table shrink output/adult/checkpoints/step-600 --max_rows=1000000 --dry_run\n"
-      "  sluice table delete output/adult/model --feature=user --keys=gone.txt --output=model\n";
+      "  sluice table delete output/adult/model --feature=user --keys=gone.txt --output=model\n"
+      "  sluice table delete --job=adult-3 --feature=user --keys=gone.txt\n";
+  for (FlagSpec& flag : SchedulerFlags()) spec.flags.push_back(std::move(flag));
   return {spec, &Table};
 }
 

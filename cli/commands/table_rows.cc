@@ -120,39 +120,49 @@ absl::StatusOr<int> ShrinkTableCommand(const ParsedCommand& command) {
   return kDone;
 }
 
-absl::StatusOr<int> DeleteFromTable(const ParsedCommand& command) {
-  DeleteOptions options;
-  SLUICE_ASSIGN_OR_RETURN(options.folder, FolderOf(command));
-  SLUICE_ASSIGN_OR_RETURN(options.output, OutputOf(command));
-  options.table = command.Text("table");
-  options.feature = command.Text("feature");
+absl::StatusOr<std::vector<std::string>> KeyFilesOf(const ParsedCommand& command) {
   if (command.Text("keys").empty()) {
     return absl::InvalidArgumentError(
         "no keys are given; give --keys=FILE, a key a line, or with --feature=NAME a value");
   }
   google::protobuf::RepeatedPtrField<std::string> patterns;
   *patterns.Add() = command.Text("keys");
-  SLUICE_ASSIGN_OR_RETURN(options.files, ExpandFiles(patterns, AllPlaces(), "the current folder"));
-  SLUICE_ASSIGN_OR_RETURN(const DeleteReport report,
-                          DeleteRows(options, BuiltInSpecs(), AllPlaces()));
-  PrintTableLine(absl::StrCat(WithCommas(report.found), " of ", Counted(report.keys, "key"),
-                              " found", options.output.empty() ? "" : " and deleted", "; ",
-                              WithCommas(report.keys - report.found), " without a row"));
-  if (report.folded && report.found > 0) {
+  return ExpandFiles(patterns, AllPlaces(), "the current folder");
+}
+
+void PrintKeyNotes(const NamedKeys& named, uint64_t gone, bool are_values) {
+  if (named.folded && gone > 0) {
     PrintTableLine(
         "several values of the feature share a row, by its hash_buckets: others may have lost "
         "theirs");
   }
-  if (report.unmatched > 0) {
+  if (named.unmatched > 0) {
     PrintTableLine(absl::StrCat(
-        Counted(report.unmatched, "value"),
-        " left out, since the feature has no such value: ", absl::StrJoin(report.examples, ", "),
-        report.unmatched > report.examples.size() ? ", ..." : ""));
+        Counted(named.unmatched, "value"),
+        " left out, since the feature has no such value: ", absl::StrJoin(named.examples, ", "),
+        named.unmatched > named.examples.size() ? ", ..." : ""));
   }
-  if (report.found == 0 && report.keys > 0 && options.feature.empty()) {
+  if (gone == 0 && named.keys > 0 && !are_values) {
     PrintTableLine(
         "none of the keys has a row: are they values of a feature? Then give --feature=NAME");
   }
+}
+
+absl::StatusOr<int> DeleteFromTable(const ParsedCommand& command) {
+  if (command.Given("job")) return DeleteFromRunningJob(command);
+  DeleteOptions options;
+  SLUICE_ASSIGN_OR_RETURN(options.folder, FolderOf(command));
+  SLUICE_ASSIGN_OR_RETURN(options.output, OutputOf(command));
+  options.table = command.Text("table");
+  options.feature = command.Text("feature");
+  SLUICE_ASSIGN_OR_RETURN(options.files, KeyFilesOf(command));
+  SLUICE_ASSIGN_OR_RETURN(const DeleteReport report,
+                          DeleteRows(options, BuiltInSpecs(), AllPlaces()));
+  const uint64_t keys = report.named.keys;
+  PrintTableLine(absl::StrCat(WithCommas(report.found), " of ", Counted(keys, "key"), " found",
+                              options.output.empty() ? "" : " and deleted", "; ",
+                              WithCommas(keys - report.found), " without a row"));
+  PrintKeyNotes(report.named, report.found, !options.feature.empty());
   PrintResult(report.table, report.rewrite, options.output);
   return kDone;
 }

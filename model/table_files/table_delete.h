@@ -13,6 +13,7 @@
 #include "common/base/env.h"
 #include "model/model_list.h"
 #include "model/table_files/folder_rewrite.h"
+#include "model/table_files/key_files.h"
 
 namespace sluice {
 
@@ -20,23 +21,15 @@ struct DeleteOptions {
   std::string folder;  // a model or checkpoint
   std::string table;   // "": that of `feature`, or the only sparse one
   std::string output;  // a new folder; "": nothing is written, and the report says what would go
-  // What to delete. Text: a line is a key of the table, or with `feature` a value. Parquet and
-  // .npz: the columns of table_columns.h that name rows; .npy: integers, as the lines of a text.
-  std::vector<std::string> files;
-  std::string feature;  // by whose rule values become keys
+  std::vector<std::string> files;  // what to delete (KeyFiles)
+  std::string feature;             // by whose rule values become keys
 };
 
 struct DeleteReport {
   std::string table;
   RewriteReport rewrite;
-  uint64_t keys = 0;   // different ones of the files
-  uint64_t found = 0;  // of which the table had a row that had not expired
-  // Several values may have one key, by the feature's hash_buckets. So rows of values that are not
-  // in the files may have gone as well.
-  bool folded = false;
-  // Values without a key, since the feature does not have them; and the first of them.
-  uint64_t unmatched = 0;
-  std::vector<std::string> examples;
+  NamedKeys named;     // by the files
+  uint64_t found = 0;  // keys of which the table had a row that had not expired
 };
 
 // INVALID_ARGUMENT names the file and the line or row that has no key, or the option, with the fix.

@@ -46,7 +46,7 @@ TEST_F(TableDeleteTest, TheKeysOfAFileGoAndAllElseStays) {
   delete_.files = {WriteText("keys.txt", text)};
   const auto report = Delete();
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->keys, 502u);
+  EXPECT_EQ(report->named.keys, 502u);
   EXPECT_EQ(report->found, 500u);
   EXPECT_EQ(report->rewrite.kept, rows.size());
   std::vector<ShardFacts> facts;
@@ -81,7 +81,7 @@ TEST_F(TableDeleteTest, ValuesOfAFeatureAreHashedAsInTraining) {
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->table, "embedding");
   EXPECT_EQ(report->found, 3u);
-  EXPECT_EQ(report->keys, 4u);
+  EXPECT_EQ(report->named.keys, 4u);
   EXPECT_TRUE(ReadFolder(delete_.output, env_) == rows);
   // The same from arrays.
   delete_.output = Path("again");
@@ -94,7 +94,7 @@ TEST_F(TableDeleteTest, ValuesOfAFeatureAreHashedAsInTraining) {
   const auto same = Delete();
   ASSERT_TRUE(same.ok()) << same.status();
   EXPECT_EQ(same->found, 3u);
-  EXPECT_FALSE(same->folded);
+  EXPECT_FALSE(same->named.folded);
 }
 
 TEST_F(TableDeleteTest, ValuesInBucketsShareRows) {
@@ -105,8 +105,8 @@ TEST_F(TableDeleteTest, ValuesInBucketsShareRows) {
   const auto report = Delete();
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->table, "shops");
-  EXPECT_TRUE(report->folded);
-  EXPECT_LE(report->keys, 5u);
+  EXPECT_TRUE(report->named.folded);
+  EXPECT_LE(report->named.keys, 5u);
 }
 
 TEST_F(TableDeleteTest, AnExportedTableNamesItsRows) {
