@@ -1,0 +1,165 @@
+"""Rows deleted while a job trains: gone from the next checkpoint and delta, and from all that continues from there."""
+import os
+import pathlib
+import re
+import signal
+import unittest
+
+import export_test
+from sluice_testing import wait_until
+
+# Day 2, whose training the tests disturb, has rows of day 1 that its data does not train.
+OLD = ["old%d" % i for i in range(40)]
+BOTH = ["both%d" % i for i in range(40)]
+GONE_OLD, GONE_BOTH = OLD[:10], BOTH[:5]
+TWO_EPOCHS = 200  # steps; in between, each value of day 2 is trained
+FLAGS = ["--worker_num=2", "--threads=1", "--batch_size=8", "--set=data.shuffle_lanes=7", "--set=checkpoint.every_s=0",
+         "--set=checkpoint.keep=1000"]
+
+
+class DeleteRowsTest(export_test.ExportTest):
+    def write_day(self, day, values):
+        rows = [(int(i * 7 % 4 < 3), i % 3, values[i * 7919 % len(values)]) for i in range(len(values) * 20)]
+        self.write_csv("day%d.csv" % day, rows)
+        return self.small_job(train="day%d.csv" % day).rename(self.tmp / ("day%d.textproto" % day))
+
+    def begin(self, mode, *flags):
+        """Starts the job of day 2, which trains until it is ended."""
+        first = self.write_day(1, OLD + BOTH)
+        self.job = self.write_day(2, BOTH + ["new%d" % i for i in range(40)])
+        self.launch(mode, *FLAGS, "--epochs=1", "--server_num=2", job=first, name="first")
+        self.assertEqual(self.found(self.tmp / "first" / "model", GONE_OLD + GONE_BOTH), 15)
+        self.flags = [mode, *FLAGS, "--epochs=100000", "--server_num=2", *flags,
+                      "--set=initial_checkpoint=%s" % (self.tmp / "first")]
+        launcher = self.start_launch(*self.flags, job=self.job)
+        self.await_step(launcher, 1)
+        return launcher
+
+    def keys(self, values):
+        path = self.tmp / "keys.txt"
+        path.write_text("".join("%s\n" % value for value in values))
+        return ["--feature=c", "--keys=%s" % path]
+
+    def found(self, folder, values):
+        """How many of the values have a row in the model or checkpoint."""
+        done = self.run_program("sluice", "table", "delete", folder, *self.keys(values), "--dry_run")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return int(re.search(r"^(\d+) of %d keys found" % len(values), done.stdout)[1])
+
+    def delete_command(self, values):
+        return ["table", "delete", "--job=small-1", "--log_dir=%s" % (self.tmp / "run.log"), *self.keys(values)]
+
+    def checkpoint_of(self, out):
+        return pathlib.Path(re.search(r"without\s+them:\s+step\s+\d+,\s+(\S+)", out)[1])
+
+    def delete(self, values, rows):
+        """Deletes the values' rows from the running job; returns the first checkpoint without them."""
+        done = self.run_program("sluice", *self.delete_command(values))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("%d rows of %d keys deleted from table embedding of job small-1" % (rows, len(values)),
+                      " ".join(done.stdout.split()))
+        return self.checkpoint_of(done.stdout)
+
+    def make_checkpoint(self):
+        out = self.sluice("checkpoint", self.tmp / "run.log", "small-1")
+        return pathlib.Path(re.search(r"checkpoint of step \d+: (\S+)", out)[1])
+
+    def assert_gone_but_trained_again(self, folder):
+        self.assertEqual(self.found(folder, GONE_OLD), 0, folder)
+        self.assertEqual(self.found(folder, GONE_BOTH), len(GONE_BOTH), folder)
+        self.assertEqual(self.found(folder, OLD), len(OLD) - len(GONE_OLD), folder)
+
+    def await_recovery(self, count, step):
+        """Waits until the job has this count (see Recovery) and has trained up to this step and beyond."""
+        log_dir = self.tmp / "run.log"
+        job = self.await_job(log_dir, "small-1", lambda job: int(job["recovery"][count]) > 0 and job["state"] == "running",
+                             count)
+        steps = max(step, int(job["global_step"]))
+        return self.await_job(log_dir, "small-1", lambda job: int(job["global_step"]) > steps, "it trains on")
+
+
+class DeleteInSyncTest(DeleteRowsTest):
+    def test_rows_are_gone_from_checkpoints_and_deltas_and_stay_gone(self):
+        launcher = self.begin("--a_sync=false", "--set=export.every_steps=20", "--set=export.keep=100")
+        before = self.await_members(launcher, 2)
+        self.applied(before)
+        self.assertEqual(self.found(self.tmp / "applied", GONE_OLD), len(GONE_OLD))
+        for refused, flags in (("no job", ["--job=no-job"]), ("sparse table", ["--job=small-1", "--table=x"]),
+                               ("a folder", [self.tmp / "run", "--job=small-1"]), ("--output", ["--job=small-1", "--output=x"])):
+            keys = self.keys(OLD)[1 if refused == "sparse table" else 0:]
+            if refused == "sparse table":
+                (self.tmp / "keys.txt").write_text("17\n")
+            out = self.sluice("table", self.tmp / "run.log", "delete", *flags, *keys, expect=2)
+            self.assertIn(refused, " ".join(out.split()))
+        folder = self.delete(GONE_OLD + GONE_BOTH + ["never"], rows=15)
+        self.assertEqual(self.found(folder, GONE_OLD + GONE_BOTH), 0)
+        self.assertEqual(self.found(folder, OLD), len(OLD) - len(GONE_OLD))
+        step = int(re.search(r"step-(\d+)", folder.name)[1])
+
+        chain = self.await_chain(launcher, lambda now: now[0].folder == before[0].folder and
+                                 now[-1].step > step + TWO_EPOCHS)
+        self.assertTrue(any(member.gone >= len(GONE_OLD) for member in chain[1:] if member.step >= step))
+        self.applied(chain)
+        self.assert_gone_but_trained_again(self.tmp / "applied")
+
+        # The scheduler that made the checkpoint is gone, and a lost pserver sends the job back to it.
+        os.kill(self.pid_of("scheduler", 0), signal.SIGKILL)
+        self.await_recovery("scheduler_restarts", step)
+        os.kill(self.pid_of("pserver", 1), signal.SIGKILL)
+        self.await_recovery("rollbacks", step + TWO_EPOCHS)
+        self.assert_gone_but_trained_again(self.make_checkpoint())
+        self.end(launcher)
+        # The run that went back has chains of its own.
+        earlier = {export_test.MEMBER.search(path.name)[1] for path in (self.tmp / "run" / "export").iterdir()
+                   if export_test.MEMBER.search(path.name)}
+        launcher = self.start_launch(*self.flags, "--resume", job=self.job)
+        again = self.await_chain(launcher, lambda now: now[0].instance not in earlier)
+        self.assert_gone_but_trained_again(again[0].folder)
+        self.end(launcher)
+
+    def test_a_pserver_that_is_killed_before_it_has_the_keys(self):
+        launcher = self.begin("--a_sync=false")
+        victim = self.pid_of("pserver", 1)
+        os.kill(victim, signal.SIGSTOP)
+        command = self.start("sluice", *self.delete_command(GONE_OLD + GONE_BOTH), log="delete.out")
+        log = self.tmp / "run.log" / "schedulerlog.0"
+        wait_until(lambda: "deletes the rows of 15 keys" in log.read_text(), log.read_text)
+        os.kill(victim, signal.SIGKILL)
+        self.assertEqual(self.exit_code(command), 0, (self.tmp / "delete.out").read_text())
+        job = self.job_status(self.tmp / "run.log", "small-1")
+        self.assertEqual(int(job["recovery"]["pserver_losses"]), 1)
+        folder = self.checkpoint_of((self.tmp / "delete.out").read_text())
+        self.assertEqual(self.found(folder, GONE_OLD + GONE_BOTH), 0)
+        self.assertEqual(self.found(folder, OLD), len(OLD) - len(GONE_OLD))
+        self.end(launcher)
+
+
+class DeleteInAsyncTest(DeleteRowsTest):
+    def copies_are_complete(self, after=0):
+        """Whether there are complete copies of both pservers, begun after this generation of the route."""
+        members = self.status(self.tmp / "run.log")["members"]
+        return {0, 1} == {int(copies.get("pserver", 0)) for member in members if member.get("alive")
+                          for job in member.get("hosted", []) for copies in job.get("copies", [])
+                          if copies.get("complete") and int(copies.get("generation", 0)) > after}
+
+    def test_copies_lose_the_rows_before_the_command_returns(self):
+        launcher = self.begin("--a_sync=true", "--set=recovery.replicas=1")
+        wait_until(self.copies_are_complete, lambda: "complete copies:\n%s" % self.output())
+        folder = self.delete(GONE_OLD, rows=len(GONE_OLD))
+        self.assertEqual(self.found(folder, GONE_OLD), 0)
+        # Both pservers in turn, so that every shard goes on from a copy.
+        for lost, victim in ((1, 0), (2, 1)):
+            generation = int(self.job_status(self.tmp / "run.log", "small-1")["route"]["generation"])
+            os.kill(self.pid_of("pserver", victim), signal.SIGKILL)
+            job = self.await_job(self.tmp / "run.log", "small-1", lambda job: int(job["recovery"]["pserver_losses"]) == lost
+                                 and self.copies_are_complete(after=generation), "pserver %d is replaced" % victim)
+        self.assertEqual(int(job["recovery"]["updates_lost"]), 0)
+        self.assertEqual(int(job["recovery"]["rollbacks"]), 0)
+        checkpoint = self.make_checkpoint()
+        self.assertEqual(self.found(checkpoint, GONE_OLD), 0)
+        self.assertEqual(self.found(checkpoint, OLD), len(OLD) - len(GONE_OLD))
+        self.end(launcher)
+
+
+if __name__ == "__main__":
+    unittest.main()
