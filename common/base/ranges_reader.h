@@ -29,6 +29,8 @@ class RangesReader : public FileReader {
   // The same for a file whose other bytes are likely to be read by others, soon: where many ranges
   // lie close to each other, what is between them may be fetched with them.
   virtual void ExpectPieces(std::vector<FileRange> pieces) { ExpectRanges(std::move(pieces)); }
+  // Says that the first bytes will be read, by which the form of a file is told.
+  virtual void ExpectHead() {}
 };
 
 }  // namespace sluice

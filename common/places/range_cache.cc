@@ -122,6 +122,12 @@ void RangeCache::Prefetch(const File& file, const FileRange& range) {
   entries_.erase(name);
 }
 
+bool RangeCache::Has(const File& file, const FileRange& range) {
+  const std::string name = NameOf(file, range);
+  MutexLock lock(&mutex_);
+  return entries_.find(name) != entries_.end();
+}
+
 void RangeCache::GiveUp(const File& file, const FileRange& range) {
   const std::string name = NameOf(file, range);
   MutexLock lock(&mutex_);

@@ -53,7 +53,10 @@ class RangeCache {
   absl::StatusOr<Part> Get(const File& file, const FileRange& range, bool* fetched);
   // Fetches the part in the background, unless it is here, on its way, or there is no room.
   void Prefetch(const File& file, const FileRange& range);
-  // Nobody waits for the part any more, which Prefetch may have fetched.
+  // Whether the part is in memory, or on its way there.
+  bool Has(const File& file, const FileRange& range);
+  // Nobody waits for the part any more, which Prefetch may have fetched. It stays like one
+  // that was used.
   void GiveUp(const File& file, const FileRange& range);
   // The readers that fetch ahead share the room for that.
   void AddReader();

@@ -54,20 +54,29 @@ void RemoteReader::ExpectRanges(std::vector<FileRange> ranges) {
 
 void RemoteReader::ExpectPieces(std::vector<FileRange> pieces) {
   const uint64_t size = file_.identity.size, most = cache_->part_bytes();
-  std::vector<FileRange> parts;
+  std::vector<FileRange> parts, ranges;
   for (FileRange& piece : pieces) {
     piece.bytes = std::min(piece.bytes, size - std::min(size, piece.begin));
     const uint64_t end = piece.begin + piece.bytes;
-    for (uint64_t begin = piece.begin / most * most; begin < end; begin += most)
-      if (parts.empty() || parts.back().begin < begin)
-        parts.push_back({begin, std::min(most, size - begin)});
+    std::vector<FileRange> around;
+    bool here = true;
+    for (uint64_t begin = piece.begin / most * most; begin < end; begin += most) {
+      around.push_back({begin, std::min(most, size - begin)});
+      here = here && cache_->Has(file_, around.back());
+      if (parts.empty() || parts.back().begin < begin) parts.push_back(around.back());
+    }
+    // Parts that are here need no request.
+    if (!here) around = {piece};
+    ranges.insert(ranges.end(), around.begin(), around.end());
   }
   if (parts.empty()) return;
   // With a piece in each part, whole parts are fewer requests, and stay in memory for the others
   // that read between the pieces.
   const uint64_t span = (parts.back().begin - parts.front().begin) / most + 1;
-  ExpectRanges(span <= pieces.size() ? std::move(parts) : std::move(pieces));
+  ExpectRanges(span <= pieces.size() ? std::move(parts) : std::move(ranges));
 }
+
+void RemoteReader::ExpectHead() { cache_->Prefetch(file_, {0, RangeCache::kHeadBytes}); }
 
 size_t RemoteReader::Planned(uint64_t offset) const {
   const auto after =

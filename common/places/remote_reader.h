@@ -2,7 +2,8 @@
 //
 // A reader that looks at a few bytes asks for these alone. One that goes on takes whole parts from
 // a RangeCache and has the next ones fetched meanwhile, up to where its user expects to end. One
-// whose user names ranges fetches these and nothing besides, several at once.
+// whose user names ranges fetches these and nothing besides, several at once. What was asked for
+// ahead still comes when the reader is destroyed, for others to find.
 //
 // Thread safety: one thread.
 #pragma once
@@ -37,6 +38,7 @@ class RemoteReader : public RangesReader {
   void ExpectEnd(uint64_t end) override { expected_end_ = end; }
   void ExpectRanges(std::vector<FileRange> ranges) override;
   void ExpectPieces(std::vector<FileRange> pieces) override;
+  void ExpectHead() override;
 
  private:
   // Has the parts [begin, end) fetched, and gives up those that were asked for outside of them.

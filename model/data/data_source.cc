@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/mutex.h"
+#include "common/base/ranges_reader.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_format.h"
 #include "model/data/file_columns.h"
@@ -23,6 +24,14 @@ namespace sluice {
 namespace {
 
 constexpr size_t kCountBytes = 256 << 10;  // read at once to count lines
+
+// Dealt data has many short pieces. Far away, each would wait for requests of its own.
+void ExpectPieces(absl::Span<const TextRange> pieces, LineReader* reader) {
+  if (pieces.size() < 2) return;
+  std::vector<std::pair<uint64_t, uint64_t>> ranges;
+  for (const TextRange& piece : pieces) ranges.emplace_back(piece.begin, piece.end);
+  reader->ExpectPieces(ranges);
+}
 
 // Whether the line is blank or a comment. Removes a byte order mark from the line.
 bool NoExample(const LineParser& parser, LineReader::Line* line) {
@@ -121,6 +130,7 @@ class LineSource : public DataSource {
                          Batch* examples, BadLines* bad) const override;
   absl::Status ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
                           bool need_label, Batch* examples, BadLines* bad) const override;
+  void FetchAhead(absl::Span<const FilePieces> files) const override;
   absl::StatusOr<std::unique_ptr<ExampleStream>> OpenStream(
       const ExampleStream::Options& options) const override;
 
@@ -137,11 +147,11 @@ class LineSource : public DataSource {
   absl::StatusOr<std::unique_ptr<TextReader>> OpenText(const std::string& path) const {
     return sluice::OpenText(format_->config(), path, env_);
   }
-  // A reader at the first example of `file`, which is at `path`, that starts at or after `begin`,
-  // for those that start before `end`.
+  // A reader at the first example of `file`, which is at `path`, that starts at or after the begin
+  // of the first piece, for those that start in the pieces.
   absl::StatusOr<std::unique_ptr<LineReader>> ReaderAt(const std::string& path,
-                                                       const FileParser& file, uint64_t begin,
-                                                       uint64_t end) const;
+                                                       const FileParser& file,
+                                                       absl::Span<const TextRange> pieces) const;
   // Moves the reader to the first line that starts at or after `begin`.
   absl::Status SeekTo(uint64_t begin, uint64_t start, LineReader* reader) const;
   // Where lines are joined, remembers the start of the first line at or after a border of pieces,
@@ -206,7 +216,7 @@ absl::StatusOr<DataSource::Beginning> LineSource::CheckBeginning(const std::stri
                                                                  const LineProblem& problem) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, format_->ParserOf(path, /*need_label=*/true));
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<LineReader> at_start,
-                          ReaderAt(path, file, 0, bytes));
+                          ReaderAt(path, file, {{0, bytes}}));
   LineReader& reader = *at_start;
   const std::unique_ptr<LineParser> parser = file.Make();
   Beginning beginning;
@@ -288,11 +298,9 @@ void LineSource::Keep(std::unique_ptr<LineReader> reader) const {
   kept_.push_back(std::move(reader));
 }
 
-absl::StatusOr<std::unique_ptr<LineReader>> LineSource::ReaderAt(const std::string& path,
-                                                                 const FileParser& file,
-                                                                 uint64_t begin,
-                                                                 uint64_t end) const {
-  begin = std::max(begin, file.examples_begin);
+absl::StatusOr<std::unique_ptr<LineReader>> LineSource::ReaderAt(
+    const std::string& path, const FileParser& file, absl::Span<const TextRange> pieces) const {
+  const uint64_t begin = std::max(pieces.front().begin, file.examples_begin);
   SLUICE_ASSIGN_OR_RETURN(const FileIdentity identity, IdentifyFile(path, env_));
   std::unique_ptr<LineReader> reader = TakeKept(identity, path, begin);
   if (reader == nullptr) {
@@ -300,8 +308,9 @@ absl::StatusOr<std::unique_ptr<LineReader>> LineSource::ReaderAt(const std::stri
     reader = std::make_unique<LineReader>(std::move(text), format_->record_rule());
     reader->ExpectCells(file.cells, file.cells);
   }
+  ExpectPieces(pieces, reader.get());
   // So the reader takes little more of the file than the piece.
-  reader->ExpectEnd(end);
+  reader->ExpectEnd(pieces.front().end);
   SLUICE_RETURN_IF_ERROR(SeekTo(begin, file.examples_begin, reader.get()));
   return reader;
 }
@@ -398,7 +407,7 @@ absl::StatusOr<std::vector<uint64_t>> LineSource::CountLines(const std::string& 
                                                              uint64_t begin, uint64_t end,
                                                              uint64_t piece_bytes) const {
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, format_->ParserOf(path, /*need_label=*/true));
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader, ReaderAt(path, file, begin, end));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader, ReaderAt(path, file, {{begin, end}}));
   const std::unique_ptr<LineParser> parser = file.Make();
   std::vector<uint64_t> lines;
   LineReader::Line line;
@@ -441,17 +450,10 @@ absl::Status LineSource::ReadLines(const std::string& path, absl::Span<const Tex
                                    bool need_label, Batch* examples, BadLines* bad) const {
   if (pieces.empty()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const FileParser file, format_->ParserOf(path, need_label));
-  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader,
-                          ReaderAt(path, file, pieces.front().begin, pieces.front().end));
+  SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<LineReader> reader, ReaderAt(path, file, pieces));
   if (files_ != nullptr)
     SLUICE_RETURN_IF_ERROR(files_->CheckUnchanged(path, reader->text().identity()));
   const std::unique_ptr<LineParser> parser = file.Make();
-  // Dealt data has many short pieces. Far away, each would wait for requests of its own.
-  if (pieces.size() > 1) {
-    std::vector<std::pair<uint64_t, uint64_t>> ranges;
-    for (const TextRange& piece : pieces) ranges.emplace_back(piece.begin, piece.end);
-    reader->ExpectPieces(ranges);
-  }
   for (const TextRange& piece : pieces) {
     reader->ExpectEnd(piece.end);
     SLUICE_RETURN_IF_ERROR(
@@ -463,6 +465,26 @@ absl::Status LineSource::ReadLines(const std::string& path, absl::Span<const Tex
   // from the front.
   if (reader->text().compressed()) Keep(std::move(reader));
   return absl::OkStatus();
+}
+
+void LineSource::FetchAhead(absl::Span<const FilePieces> files) const {
+  // The heads of all files come together. Until its head is here, nobody knows whether a file is
+  // compressed, and can only be read from the front.
+  std::vector<const FilePieces*> far;
+  for (const FilePieces& file : files) {
+    if (env_->PlaceOf(file.path).map) continue;  // near
+    const auto reader = env_->NewReader(file.path);
+    auto* const ranges = reader.ok() ? dynamic_cast<RangesReader*>(reader->get()) : nullptr;
+    if (ranges == nullptr) continue;
+    ranges->ExpectHead();
+    far.push_back(&file);
+  }
+  for (const FilePieces* file : far) {
+    absl::StatusOr<std::unique_ptr<TextReader>> text = OpenText(file->path);
+    if (!text.ok()) continue;
+    LineReader reader(*std::move(text), format_->record_rule());
+    ExpectPieces(file->pieces, &reader);
+  }
 }
 
 absl::Status LineSource::ReadLinesOf(const TextRange& piece, bool need_label, LineReader* reader,

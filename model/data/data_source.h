@@ -83,6 +83,12 @@ struct TextRange {
   uint64_t begin = 0, end = UINT64_MAX;
 };
 
+// Pieces of one file, which ascend and do not overlap.
+struct FilePieces {
+  std::string path;
+  std::vector<TextRange> pieces;
+};
+
 // Rows that are stored together.
 struct RowGroup {
   uint64_t rows = 0;
@@ -153,6 +159,10 @@ class DataSource {
   // REQUIRES: the pieces ascend and do not overlap.
   virtual absl::Status ReadPieces(const std::string& path, absl::Span<const TextRange> pieces,
                                   bool need_label, Batch* examples, BadLines* bad) const;
+
+  // Begins to fetch what ReadPieces will read of files that are far away, and returns before it is
+  // here. Errors are left to ReadPieces.
+  virtual void FetchAhead(absl::Span<const FilePieces>) const {}
 
   // Reads the same lines in order, for prediction. The source must outlive the stream. Opening a
   // file that is not as expected fails, and so does reading a piece of it. INVALID_ARGUMENT when

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -17,6 +18,7 @@
 #include "absl/time/civil_time.h"
 #include "common/base/local_path.h"
 #include "common/base/status_macros.h"
+#include "model/data/wait_together.h"
 
 namespace sluice {
 namespace {
@@ -171,7 +173,29 @@ class Expansion {
       : env_(env), base_(std::move(base)), limits_(limits), names_left_(limits.entries) {}
 
   // Statuses as ExpandFiles.
-  absl::Status Add(const std::string& pattern) {
+  absl::Status Add(const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+    MatchNames(patterns);
+    for (const std::string& pattern : patterns) SLUICE_RETURN_IF_ERROR(AddPattern(pattern));
+    return absl::OkStatus();
+  }
+
+  std::vector<FoundFile>& files() { return files_; }
+
+ private:
+  // Asks places for the URLs that are names, several at once: each answer may take long.
+  void MatchNames(const google::protobuf::RepeatedPtrField<std::string>& patterns) {
+    for (const std::string& pattern : patterns) {
+      if (!HasScheme(pattern) || !DataUrlProblem(pattern).empty()) continue;
+      for (std::string& one : WithoutRanges(pattern).value_or(std::vector<std::string>()))
+        if (one.find_first_of("*?[\\") == std::string::npos)
+          matched_.try_emplace(std::move(one), FileMatches());
+    }
+    std::vector<decltype(matched_)::pointer> asked;
+    for (auto& name : matched_) asked.push_back(&name);
+    WaitTogether(asked.size(), [&](size_t i) { asked[i]->second = env_->Match(asked[i]->first, 1); });
+  }
+
+  absl::Status AddPattern(const std::string& pattern) {
     if (!HasScheme(pattern)) {
       // The name of a file, even if it has wildcards.
       for (const std::string& name : {pattern, Unmarked(pattern)}) {
@@ -188,9 +212,6 @@ class Expansion {
     return absl::OkStatus();
   }
 
-  std::vector<FoundFile>& files() { return files_; }
-
- private:
   absl::Status AddOne(const std::string& pattern) {
     if (HasScheme(pattern)) return AddUrl(pattern);
     return AddMatches(pattern);
@@ -200,12 +221,14 @@ class Expansion {
   absl::Status AddUrl(const std::string& pattern) {
     if (const std::string problem = DataUrlProblem(pattern); !problem.empty())
       return absl::InvalidArgumentError(absl::StrCat("data file \"", pattern, "\" ", problem));
-    auto found = env_->Match(pattern, names_left_);
+    const auto known = matched_.find(pattern);
+    auto found = known != matched_.end() ? known->second
+                                         : env_->Match(pattern, names_left_);
     if (!found.ok()) {
       return absl::Status(found.status().code(), absl::StrCat("cannot find data file \"", pattern,
                                                               "\": ", found.status().message()));
     }
-    names_left_ -= found->names_read;
+    names_left_ -= std::min(names_left_, found->names_read);
     if (found->too_many_names) {
       return absl::InvalidArgumentError(
           absl::StrCat("the search for the data files \"", pattern, "\" reads more than ",
@@ -284,6 +307,7 @@ class Expansion {
   const std::string base_;
   const ExpandLimits limits_;
   size_t names_left_;
+  std::map<std::string, absl::StatusOr<FileMatches>> matched_;  // by URL
   std::vector<FoundFile> files_;
 };
 
@@ -293,7 +317,7 @@ absl::StatusOr<std::vector<std::string>> ExpandFiles(
     const google::protobuf::RepeatedPtrField<std::string>& patterns, Env* env,
     const std::string& base, const ExpandLimits& limits) {
   Expansion expansion(env, base, limits);
-  for (const std::string& pattern : patterns) SLUICE_RETURN_IF_ERROR(expansion.Add(pattern));
+  SLUICE_RETURN_IF_ERROR(expansion.Add(patterns));
   return EachOnce(std::move(expansion.files()));
 }
 
@@ -304,12 +328,10 @@ absl::StatusOr<std::vector<std::string>> WarnOfFilesNamedAgain(const JobConfig& 
       [&](const char* field,
           const google::protobuf::RepeatedPtrField<std::string>& patterns) -> absl::Status {
     Expansion expansion(env, "", limits);
-    for (const std::string& pattern : patterns) {
-      const absl::Status added = expansion.Add(pattern);
-      if (absl::IsInvalidArgument(added))
-        return absl::InvalidArgumentError(absl::StrCat(field, ": ", added.message()));
-      if (!added.ok()) return absl::OkStatus();  // reading the files reports the reason
-    }
+    const absl::Status added = expansion.Add(patterns);
+    if (absl::IsInvalidArgument(added))
+      return absl::InvalidArgumentError(absl::StrCat(field, ": ", added.message()));
+    if (!added.ok()) return absl::OkStatus();  // reading the files reports the reason
     const size_t named = expansion.files().size();
     std::string again, first_path;
     const size_t different = EachOnce(std::move(expansion.files()), &again, &first_path).size();

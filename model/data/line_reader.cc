@@ -31,10 +31,11 @@ LineReader::LineReader(std::unique_ptr<TextReader> text, RecordRule rule)
 
 void LineReader::ExpectPieces(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
   std::vector<FileRange> pieces;
+  // With the text that tells where a line starts, and the rest of the last line.
+  const uint64_t before = joins_ ? kLookBackBytes : 1;
   for (const auto& [begin, end] : ranges) {
-    // With the byte that tells where a line starts, and the rest of the last line.
-    const uint64_t from = begin - std::min<uint64_t>(begin, 1);
-    pieces.push_back({from, end - from + kUsualLineBytes});
+    const uint64_t from = begin - std::min(begin, before);
+    pieces.push_back({from, std::min(end, UINT64_MAX - kUsualLineBytes) - from + kUsualLineBytes});
   }
   text_->ExpectPieces(std::move(pieces));
 }

@@ -6,32 +6,27 @@
 #include "common/base/hash.h"
 #include "common/base/status_macros.h"
 #include "model/data/text_reader.h"
+#include "model/data/wait_together.h"
 #include "model/features/data_summary.h"
 
 namespace sluice {
 namespace {
 
-// The pieces [first, last) of one file.
-struct PiecesOfFile {
-  size_t first = 0, last = 0;
-};
-
-std::vector<PiecesOfFile> ByFile(absl::Span<const DataPiece> pieces) {
-  std::vector<PiecesOfFile> files;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (i == 0 || pieces[i].path != pieces[i - 1].path) files.push_back({i, i});
-    files.back().last = i + 1;
+std::vector<FilePieces> ByFile(absl::Span<const DataPiece> pieces) {
+  std::vector<FilePieces> files;
+  for (const DataPiece& piece : pieces) {
+    if (files.empty() || files.back().path != piece.path) files.push_back({piece.path, {}});
+    files.back().pieces.push_back({piece.begin, piece.end});
   }
   return files;
 }
 
 // Identifies the files of the pieces as one: a change of any of them gives another identity.
-absl::StatusOr<FileIdentity> IdentifyAll(absl::Span<const DataPiece> pieces,
-                                         const std::vector<PiecesOfFile>& files, Env* env) {
+absl::StatusOr<FileIdentity> IdentifyAll(const std::vector<FilePieces>& files, Env* env) {
   FileIdentity all;
   uint64_t names = 0, versions = 0;
-  for (const PiecesOfFile& file : files) {
-    SLUICE_ASSIGN_OR_RETURN(const FileIdentity one, IdentifyFile(pieces[file.first].path, env));
+  for (const FilePieces& file : files) {
+    SLUICE_ASSIGN_OR_RETURN(const FileIdentity one, IdentifyFile(file.path, env));
     if (files.size() == 1) return one;
     all.size += one.size;
     all.modified_ns = std::max(all.modified_ns, one.modified_ns);
@@ -50,17 +45,12 @@ absl::StatusOr<FileIdentity> IdentifyAll(absl::Span<const DataPiece> pieces,
   return all;
 }
 
-absl::Status Parse(const DataSource& data, absl::Span<const DataPiece> pieces,
-                   const std::vector<PiecesOfFile>& files, Batch* examples, BadLines* bad) {
-  std::vector<TextRange> ranges;
-  for (const PiecesOfFile& file : files) {
-    ranges.clear();
-    for (size_t i = file.first; i < file.last; ++i)
-      ranges.push_back({pieces[i].begin, pieces[i].end});
-    SLUICE_RETURN_IF_ERROR(
-        data.ReadPieces(pieces[file.first].path, ranges, /*need_label=*/true, examples, bad));
-  }
-  return absl::OkStatus();
+// Has the versions of files that are far away asked for at once. The place remembers the answers.
+void LookAtAll(const std::vector<FilePieces>& files, Env* env) {
+  std::vector<const std::string*> far;
+  for (const FilePieces& file : files)
+    if (!env->PlaceOf(file.path).map) far.push_back(&file.path);
+  if (far.size() > 1) WaitTogether(far.size(), [&](size_t i) { (void)env->Look(*far[i]); });
 }
 
 }  // namespace
@@ -73,15 +63,16 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
 
 absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
                                       ExampleCache* cache, absl::Span<const DataPiece> pieces,
-                                      Batch* scratch, BadLines* bad, DataSummary* summary) {
-  const std::vector<PiecesOfFile> files = ByFile(pieces);
+                                      Batch* scratch, BadLines* bad, DataSummary* summary,
+                                      absl::Span<const DataPiece> next) {
+  const std::vector<FilePieces> files = ByFile(pieces);
+  LookAtAll(files, data.env());
   FileIdentity source;
   if (cache != nullptr) {
     // Also when the cache has the pieces: a job must not train some epochs on one version of a file
     // and some on another.
-    for (const PiecesOfFile& file : files)
-      SLUICE_RETURN_IF_ERROR(data.CheckUnchanged(pieces[file.first].path));
-    SLUICE_ASSIGN_OR_RETURN(source, IdentifyAll(pieces, files, data.env()));
+    for (const FilePieces& file : files) SLUICE_RETURN_IF_ERROR(data.CheckUnchanged(file.path));
+    SLUICE_ASSIGN_OR_RETURN(source, IdentifyAll(files, data.env()));
     Examples found = cache->Find(pieces, source, bad, summary);
     if (found.owner != nullptr) return found;
   }
@@ -89,7 +80,13 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
   BadLines own;
   DataCounts counts;
   scratch->counts = cache != nullptr || summary != nullptr ? &counts : nullptr;
-  const absl::Status read = Parse(data, pieces, files, scratch, &own);
+  if (files.size() > 1) data.FetchAhead(files);
+  data.FetchAhead(ByFile(next));
+  absl::Status read;
+  for (const FilePieces& file : files) {
+    if (read.ok())
+      read = data.ReadPieces(file.path, file.pieces, /*need_label=*/true, scratch, &own);
+  }
   // `counts` ends with this call, but the batch lives on.
   scratch->counts = nullptr;
   SLUICE_RETURN_IF_ERROR(read);
@@ -97,7 +94,7 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
   if (summary != nullptr) AddSummary(held, summary);
   if (cache != nullptr) {
     // Store only what was parsed from files that did not change meanwhile.
-    const auto after = IdentifyAll(pieces, files, data.env());
+    const auto after = IdentifyAll(files, data.env());
     if (after.ok() && *after == source) cache->Store(pieces, source, scratch->view(), own, held);
   }
   // Merged only here, so that an error adds nothing.

@@ -78,11 +78,16 @@ class NumberedData : public DataSource {
     return absl::OkStatus();
   }
 
+  void FetchAhead(absl::Span<const FilePieces> files) const override {
+    for (const FilePieces& file : files) fetched_ahead.push_back(file.pieces.front().begin);
+  }
+
   bool by_name = false;                                         // files are in some folder
   uint64_t bad_lines = 0;                                       // additional ones in each piece
   std::set<uint64_t> bad_examples;                              // these are malformed
   uint64_t text_end = UINT64_MAX;                               // of each file
   mutable std::vector<std::pair<std::string, uint64_t>> reads;  // file and begin
+  mutable std::vector<uint64_t> fetched_ahead;                  // begins of first pieces
   mutable std::set<const Batch*> buffers;                       // that pieces were read into
 };
 

@@ -64,10 +64,14 @@ absl::Status TaskBatches::LoadTask(const DataTask& task) {
   BadLines& bad = data.bad;
   const bool summarize = context_.stats->summarizes();
   SLUICE_ASSIGN_OR_RETURN(const std::vector<DataPiece> pieces, PiecesOf(context_, task));
+  std::vector<DataPiece> next;
+  if (const DataTask* const upcoming = leases_.upcoming()) {
+    SLUICE_ASSIGN_OR_RETURN(next, PiecesOf(context_, *upcoming));
+  }
   SLUICE_ASSIGN_OR_RETURN(
       loaded->examples,
       ReadExamples(*context_.data, schema, context_.cache.get(), absl::MakeConstSpan(pieces),
-                   &loaded->parsed, &bad, summarize ? &data.summary : nullptr));
+                   &loaded->parsed, &bad, summarize ? &data.summary : nullptr, next));
   const uint64_t n = loaded->examples.view.n;
   // Batches begin at multiples of the batch size, in a resumed task too.
   if (context_.config().data().drop_last())

@@ -31,6 +31,8 @@ class TaskLeases {
   // The next task, leased already or leased now. Nothing: the epoch has no more. Asking the
   // scheduler also reports what Trained has recorded.
   absl::StatusOr<std::optional<DataTask>> Next();
+  // The task that Next returns then, if it is leased already; null: that is not known.
+  const DataTask* upcoming() const { return leased_.empty() ? nullptr : &leased_.front(); }
   // Gives up the tasks that are leased and not returned by Next yet.
   void Drop() { leased_.clear(); }
   // Records that all pushes of the task are acknowledged. `examples`: of the task, from its

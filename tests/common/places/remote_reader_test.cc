@@ -128,6 +128,47 @@ TEST_F(RemoteReaderTest, PiecesThatLieApartAreFetchedAloneAndAhead) {
   EXPECT_TRUE(files_.WasFetchedAhead(pieces.back().begin));
 }
 
+TEST_F(RemoteReaderTest, PiecesOfPartsThatAreInMemoryNeedNoRequest) {
+  const uint64_t size = 28 * kPart;
+  {
+    const auto reader = Open(size);
+    reader->ExpectEnd(4 * kPart);
+    ReadAll(reader.get(), 2 * kPart, 4 * kPart);  // leaves whole parts
+  }
+  const size_t before = files_.Requests().size();
+  const std::vector<FileRange> pieces = {{2 * kPart + 5000, 20000},   // in one part
+                                         {3 * kPart - 100, 20000},    // in two
+                                         {20 * kPart + 5000, 20000}};  // elsewhere
+  const auto reader = Open(size);
+  reader->ExpectPieces(pieces);
+  for (const FileRange& piece : pieces)
+    ReadAll(reader.get(), piece.begin, piece.begin + piece.bytes);
+  const auto requests = files_.Requests();
+  EXPECT_EQ(requests.size(), before + 1);
+  EXPECT_EQ(requests.count(20 * kPart + 5000), 1u);
+}
+
+TEST_F(RemoteReaderTest, WhatAReaderExpectedIsThereForTheNextOne) {
+  const uint64_t size = 28 * kPart;
+  const std::vector<FileRange> pieces = {{5 * kPart + 5000, 20000}, {20 * kPart + 5000, 20000}};
+  {
+    const auto reader = Open(size);
+    reader->ExpectHead();
+    reader->ExpectPieces(pieces);
+  }
+  const auto reader = Open(size);
+  ReadAll(reader.get(), 0, 1000);
+  reader->ExpectPieces(pieces);
+  for (const FileRange& piece : pieces)
+    ReadAll(reader.get(), piece.begin, piece.begin + piece.bytes);
+  const auto requests = files_.Requests();
+  EXPECT_EQ(requests.size(), 3u);
+  for (const auto& [offset, times] : requests) {
+    EXPECT_EQ(times, 1) << offset;
+    EXPECT_TRUE(files_.WasFetchedAhead(offset)) << offset;
+  }
+}
+
 TEST_F(RemoteReaderTest, EachPartIsFetchedOnce) {
   const uint64_t size = 5 * kPart + 12345;
   const auto reader = Open(size);

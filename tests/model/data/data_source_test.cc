@@ -1,6 +1,7 @@
 #include "model/data/data_source.h"
 
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -9,6 +10,7 @@
 #include "common/base/ranges_reader.h"
 #include "gmock/gmock.h"
 #include "model/data/format_reader.h"
+#include "model/data/record_rule.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
@@ -656,54 +658,107 @@ TEST(DataSourceTest, CheckColumnsNamesAMissingColumnAndTheClosestName) {
   EXPECT_FALSE(source.data->CheckColumns(gone, true).ok());
 }
 
-// Files that are far away: notes what a reader plans.
+// Files that are far away: notes what readers plan, and what they read before they have a plan.
 class FarEnv : public HookedEnv {
  public:
   class Reader : public RangesReader {
    public:
-    Reader(std::unique_ptr<FileReader> file, std::vector<FileRange>* planned)
-        : RangesReader(file->info()), file_(std::move(file)), planned_(planned) {}
+    Reader(std::unique_ptr<FileReader> file, const std::string& path, FarEnv* env)
+        : RangesReader(file->info()), file_(std::move(file)), path_(path), env_(*env) {}
     absl::StatusOr<size_t> ReadAt(uint64_t offset, void* to, size_t n) override {
+      // The head tells the form of a file.
+      if (env_.planned.count(path_) == 0 && offset > 0) env_.read_unplanned = true;
       return file_->ReadAt(offset, to, n);
     }
-    void ExpectRanges(std::vector<FileRange> ranges) override { *planned_ = std::move(ranges); }
+    void ExpectRanges(std::vector<FileRange> ranges) override {
+      env_.planned[path_] = std::move(ranges);
+    }
+    void ExpectHead() override { env_.heads.push_back(path_); }
 
    private:
     const std::unique_ptr<FileReader> file_;
-    std::vector<FileRange>* const planned_;
+    const std::string path_;
+    FarEnv& env_;
   };
+  FilePlace PlaceOf(const std::string&) override { return {"far", false, false, false, false}; }
   absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override {
     auto file = Env::Real()->NewReader(path);
     if (!file.ok()) return file.status();
-    return std::make_unique<Reader>(*std::move(file), &planned);
+    return std::make_unique<Reader>(*std::move(file), path, this);
   }
-  std::vector<FileRange> planned;
+  std::map<std::string, std::vector<FileRange>> planned;
+  std::vector<std::string> heads;
+  bool read_unplanned = false;
 };
 
-TEST(DataSourceTest, PiecesOfAFileThatIsFarAwayArePlannedTogether) {
-  TempFolder folder;
-  std::string text;
-  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, i % 2, ",", i, "\n");
-  const std::string path = folder.Write("far.csv", text);
-  const JobConfig job = JobForTest(kNamed);
-  const auto schema = SchemaForTest(job);
-  FarEnv env;
-  const auto data = DataSource::Create(job.data(), schema, &env);
-  ASSERT_TRUE(data.ok()) << data.status();
-  Batch batch = EmptyBatch(*schema);
-  BadLines bad;
-  const std::vector<TextRange> pieces = {{0, 50}, {1000, 1050}, {4000, 4050}};
-  ASSERT_TRUE((*data)->ReadPieces(path, pieces, true, &batch, &bad).ok());
-  EXPECT_GT(batch.n, 20u);
-  ASSERT_EQ(env.planned.size(), pieces.size());
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    // With what tells where the first line starts, and the rest of the last one.
-    EXPECT_EQ(env.planned[p].begin, std::max<uint64_t>(pieces[p].begin, 1) - 1);
-    EXPECT_GE(env.planned[p].begin + env.planned[p].bytes, pieces[p].end + 10);
+const char kNoQuotes[] =
+    "data { format: CSV label { column: 'y' } csv { columns: ['y', 'n'] quote: '' } } features { "
+    "name: 'n' numeric {} }";
+
+class FarPiecesTest : public ::testing::Test {
+ protected:
+  FarPiecesTest() {
+    std::string text;
+    for (int i = 0; i < 50'000; ++i) absl::StrAppend(&text, i % 2, ",", i, "\n");
+    path_ = folder_.Write("far.csv", text);
+    other_ = folder_.Write("other.csv", text);
   }
-  env.planned.clear();
-  ASSERT_TRUE((*data)->ReadPiece(path, 0, 100, true, &batch, &bad).ok());
-  EXPECT_TRUE(env.planned.empty());
+  std::unique_ptr<DataSource> Source(const char* job) {
+    const JobConfig config = JobForTest(job);
+    schema_ = SchemaForTest(config);
+    auto data = DataSource::Create(config.data(), schema_, &env_);
+    EXPECT_TRUE(data.ok()) << data.status();
+    return *std::move(data);
+  }
+  // The plan has the pieces, `before` bytes before each, and the rest of its last line.
+  void ExpectPlanned(const std::vector<FileRange>& plan, uint64_t before) {
+    ASSERT_EQ(plan.size(), pieces_.size());
+    for (size_t p = 0; p < plan.size(); ++p) {
+      EXPECT_EQ(plan[p].begin, std::max(pieces_[p].begin, before) - before);
+      EXPECT_GE(plan[p].begin + plan[p].bytes, pieces_[p].end + 10);
+    }
+  }
+
+  const TempFolder folder_;
+  std::string path_, other_;
+  FarEnv env_;
+  std::shared_ptr<const FeatureSchema> schema_;
+  const std::vector<TextRange> pieces_ = {{2000, 2050}, {100'000, 100'050}, {300'000, 300'050}};
+};
+
+TEST_F(FarPiecesTest, ArePlannedTogetherBeforeAnyIsRead) {
+  // Cells in quotes may hold line ends: where a line starts, more of the text before it tells.
+  for (const auto& [job, before] : {std::pair<const char*, uint64_t>(kNoQuotes, 1),
+                                    {kNamed, RecordRule::kMostBytes + (4 << 10)}}) {
+    const auto data = Source(job);
+    env_.planned.clear();
+    Batch batch = EmptyBatch(*schema_);
+    BadLines bad;
+    ASSERT_TRUE(data->ReadPieces(path_, pieces_, true, &batch, &bad).ok());
+    EXPECT_GT(batch.n, 15u);
+    ExpectPlanned(env_.planned[path_], before);
+    EXPECT_FALSE(env_.read_unplanned);
+  }
+  env_.planned.clear();
+  const auto data = Source(kNoQuotes);
+  Batch batch = EmptyBatch(*schema_);
+  BadLines bad;
+  ASSERT_TRUE(data->ReadPiece(path_, 0, 100, true, &batch, &bad).ok());
+  EXPECT_TRUE(env_.planned.empty());
+}
+
+TEST_F(FarPiecesTest, AreFetchedAheadForAllFiles) {
+  const auto data = Source(kNoQuotes);
+  data->FetchAhead({{path_, pieces_}, {folder_.Path("none"), pieces_}, {other_, pieces_}});
+  EXPECT_THAT(env_.heads, testing::ElementsAre(path_, other_));
+  EXPECT_EQ(env_.planned.size(), 2u);
+  ExpectPlanned(env_.planned[path_], 1);
+  ExpectPlanned(env_.planned[other_], 1);
+  // Nobody knows where in a compressed file a piece of its text is.
+  env_.planned.clear();
+  const std::string packed = folder_.Write("packed.csv", Gzip("1,1\n0,0\n"));
+  data->FetchAhead({{packed, {{0, 4}, {4, 8}}}});
+  EXPECT_TRUE(env_.planned.empty());
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "common/base/rooted_env.h"
 #include "gmock/gmock.h"
 #include "tests/common/base/hooked_env.h"
@@ -50,6 +52,44 @@ TEST(ExpandFilesTest, FilesThatSeveralEntriesNameAreAWarning) {
   EXPECT_THAT(*WarnOfFilesNamedAgain(job, Env::Real()), ElementsAre(HasSubstr("data.eval_files")));
   job.mutable_data()->add_eval_files(folder.Path("none"));
   EXPECT_TRUE(WarnOfFilesNamedAgain(job, Env::Real())->empty());
+}
+
+// A place whose answers come when all `awaited` have been asked for.
+class SlowPlace : public HookedEnv {
+ public:
+  absl::StatusOr<FileMatches> Match(const std::string& pattern, size_t) override {
+    MutexLock lock(&mutex_);
+    asked.push_back(pattern);
+    changed_.NotifyAll();
+    bool in_time = true;
+    while (asked.size() < awaited && in_time)
+      in_time = changed_.WaitFor(&mutex_, std::chrono::seconds(20));
+    together &= asked.size() >= awaited;
+    FileMatches matches;
+    matches.paths = {pattern};
+    matches.names_read = 1;
+    return matches;
+  }
+  size_t awaited = 0;
+  std::vector<std::string> asked;
+  bool together = true;
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+};
+
+TEST(ExpandFilesTest, NamesOfUrlsAreAskedForTogetherAndOnce) {
+  SlowPlace place;
+  place.awaited = 5;
+  DataConfig config;
+  for (const char* name : {"s3://b/y", "s3://b/day={1..3}/a", "s3://b/x", "s3://b/y"})
+    config.add_train_files(name);
+  EXPECT_THAT(*ExpandFiles(config.train_files(), &place),
+              ElementsAre("s3://b/day=1/a", "s3://b/day=2/a", "s3://b/day=3/a", "s3://b/x",
+                          "s3://b/y"));
+  EXPECT_EQ(place.asked.size(), 5u);
+  EXPECT_TRUE(place.together);
 }
 
 TEST(ExpandFilesTest, RangesOfDaysAndNumbersStandForManyPatterns) {

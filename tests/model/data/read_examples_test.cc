@@ -42,6 +42,53 @@ TEST_F(ReadExamplesTest, SecondReadIsMappedAndHasTheSameBits) {
   EXPECT_THAT(log_, IsEmpty());
 }
 
+// Notes which files are to be fetched ahead.
+class FetchedData : public DataSource {
+ public:
+  explicit FetchedData(std::unique_ptr<DataSource> data)
+      : DataSource(data->env()), data_(std::move(data)) {}
+  absl::StatusOr<uint64_t> TextBytes(const std::string& path) const override {
+    return data_->TextBytes(path);
+  }
+  absl::StatusOr<std::vector<uint64_t>> CountLines(const std::string& path, uint64_t begin,
+                                                   uint64_t end, uint64_t piece) const override {
+    return data_->CountLines(path, begin, end, piece);
+  }
+  absl::Status ReadPiece(const std::string& path, uint64_t begin, uint64_t end, bool need_label,
+                         Batch* examples, BadLines* bad) const override {
+    return data_->ReadPiece(path, begin, end, need_label, examples, bad);
+  }
+  void FetchAhead(absl::Span<const FilePieces> files) const override {
+    for (const FilePieces& file : files) fetched.push_back(file.path);
+  }
+  mutable std::vector<std::string> fetched;
+
+ private:
+  const std::unique_ptr<DataSource> data_;
+};
+
+TEST_F(ReadExamplesTest, WhatIsParsedAndWhatComesNextIsFetchedAheadUnlessItIsCached) {
+  const std::string other = folder_.Write("other.csv", "y,w,x,tags\n1,1,3,a\n"),
+                    third = folder_.Write("third.csv", "y,w,x,tags\n0,1,4,b\n");
+  Age(other);
+  const auto schema = SchemaForTest(job_);
+  const FetchedData data(*DataSource::Create(job_.data(), schema, Env::Real()));
+  const auto read = [&](const std::vector<DataPiece>& pieces) {
+    data.fetched.clear();
+    Batch scratch;
+    BadLines bad;
+    EXPECT_TRUE(ReadExamples(data, *schema, Cache().get(), absl::MakeConstSpan(pieces), &scratch,
+                             &bad, nullptr, {{third, 0, 20}})
+                    .ok());
+    return data.fetched;
+  };
+  const std::vector<DataPiece> pieces = {{source_, 0, 100}, {source_, 200, 300}, {other, 0, 100}};
+  EXPECT_THAT(read(pieces), ElementsAre(source_, other, third));
+  EXPECT_THAT(read(pieces), IsEmpty());
+  // A read of one file asks for its pieces itself.
+  EXPECT_THAT(read({{other, 0, 100}}), ElementsAre(third));
+}
+
 TEST_F(ReadExamplesTest, EachPieceHasItsOwnFile) {
   const DataPiece first{source_, 0, 2000}, second{source_, 2000, UINT64_MAX},
       none{source_, 100000, 100001};

@@ -120,6 +120,19 @@ TEST_F(BatchSourceTest, ATaskInPartsHasTheExamplesOfAllOfThemInOneOrder) {
               testing::HasSubstr("training file 2, but this worker sees 2"));
 }
 
+TEST_F(BatchSourceTest, TheNextTaskIsFetchedWhereItIsKnown) {
+  config()->mutable_train()->set_batch_size(10);
+  for (uint64_t i = 0; i < 7; ++i) scheduler_.tasks.push_back(Task(i + 1, 10 * i, 10 * i + 10));
+  scheduler_.most = 64;
+  FakeClock clock;  // tasks last for no time, so one is leased, then two, then four
+  context_.clock = &clock;
+  TaskBatches source(context_, 0);
+  PreparedBatch prepared;
+  while (FillNext(&source, &prepared)) {
+  }
+  EXPECT_THAT(data_.fetched_ahead, ElementsAre(20, 40, 50, 60));
+}
+
 TEST_F(BatchSourceTest, ACallForWhichTheSchedulerHasNoMemoryIsRetried) {
   scheduler_.tasks = {Task(1, 0, 10)};
   scheduler_.failures = 2;
