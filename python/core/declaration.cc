@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/config/config_problem.h"
+#include "common/config/feature_patterns.h"
 #include "common/config/job_config.h"
 #include "common/config/own_data.h"
 #include "common/config/textproto_file.h"
@@ -72,8 +74,29 @@ absl::Status SaveValues(const std::string& dir, const JobConfig& job,
   return FinishModel(dir, job, std::move(manifest), env).status();
 }
 
+// Expands the features that stand for columns of the table.
+absl::Status ExpandWildcards(std::vector<std::string> columns, JobConfig* job) {
+  FeaturePatterns patterns(job);
+  if (!patterns.HasWildcards()) return absl::OkStatus();
+  if (columns.empty()) {
+    return absl::InvalidArgumentError(
+        "features: a '*' stands for columns, which only a table has (source=), and a reader of one "
+        "does not tell before it is read; give a table, or name each feature");
+  }
+  // These are the label and the weight where the job does not name them.
+  const auto drop = [&](const char* name) {
+    columns.erase(std::remove(columns.begin(), columns.end(), name), columns.end());
+  };
+  if (job->data().label().column().empty()) drop("label");
+  if (job->data().weight_column().empty()) drop("weight");
+  absl::Status expanded = patterns.ExpandRanges();
+  if (expanded.ok()) expanded = patterns.ExpandWildcards(columns);
+  if (expanded.ok()) return expanded;
+  return absl::InvalidArgumentError(absl::StrCat(FieldOf(expanded), ": ", expanded.message()));
+}
+
 // Says in the job where its data comes from.
-absl::Status ApplySources(ProgramSources sources, JobConfig* job) {
+absl::Status ApplySources(const ProgramSources& sources, JobConfig* job) {
   const bool gives = ProgramGivesData(*job);
   if (sources.train && !gives) {
     return absl::InvalidArgumentError(
@@ -91,16 +114,17 @@ absl::Status ApplySources(ProgramSources sources, JobConfig* job) {
         "sluice.torch.worker(..., eval_source=...)");
   }
   if (sources.evaluate) job->mutable_eval();
-  if (!sources.batches) return absl::OkStatus();
-  for (const ConfigProblem& problem : FindNotGiven(*job))
-    return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.text));
-  return absl::OkStatus();
+  if (sources.batches) {
+    for (const ConfigProblem& problem : FindNotGiven(*job))
+      return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.text));
+  }
+  return ExpandWildcards(sources.columns, job);
 }
 
 }  // namespace
 
 absl::StatusOr<JobConfig> DeclareJob(const std::string& text, const std::string& base_dir,
-                                     const std::string& program, ProgramSources sources) {
+                                     const std::string& program, const ProgramSources& sources) {
   JobConfig job;
   SLUICE_RETURN_IF_ERROR(ParseTextproto(text, "the job", &job, nullptr));
   if (job.has_model()) {

@@ -23,14 +23,17 @@ struct ProgramSources {
   bool train = false, evaluate = false;
   // One of them gives batches of values and no table (given_batch.h).
   bool batches = false;
+  // Of the table that gives the training data, in its order; empty: it is not known.
+  std::vector<std::string> columns;
 };
 
 // Makes the job of a program. `job`: a JobConfig in text format without a model, whose relative
 // paths are resolved against `base_dir` ("": the current folder). `program`: a ProgramConfig in
 // JSON. The result has the digest, and otherwise only what the two say: defaults and overrides come
-// later. INVALID_ARGUMENT names what cannot be parsed, or contradicts `sources`.
+// later. Features with a '*' are expanded where the program gives the data. INVALID_ARGUMENT names what cannot be parsed, or contradicts `sources`.
 absl::StatusOr<JobConfig> DeclareJob(const std::string& job, const std::string& base_dir,
-                                     const std::string& program, ProgramSources sources = {});
+                                     const std::string& program,
+                                     const ProgramSources& sources = {});
 
 // The values of a parameter, [n], row-major.
 struct ParameterValues {

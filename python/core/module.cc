@@ -543,10 +543,31 @@ class Worker {
 
 std::pair<std::string, std::string> Declare(const std::string& job, const std::string& base_dir,
                                             const std::string& program, bool source,
-                                            bool eval_source, bool batches) {
-  const JobConfig declared =
-      Checked(DeclareJob(job, base_dir, program, ProgramSources{source, eval_source, batches}));
+                                            bool eval_source, bool batches,
+                                            std::vector<std::string> columns) {
+  const JobConfig declared = Checked(
+      DeclareJob(job, base_dir, program,
+                 ProgramSources{source, eval_source, batches, std::move(columns)}));
   return {ToTextproto(declared), declared.model().program().digest()};
+}
+
+// The names of the columns of a table, by what __arrow_c_schema__ or __arrow_c_stream__ returns. A
+// stream is taken over.
+std::vector<std::string> ColumnNames(const nb::capsule& capsule) {
+  ArrowOwner<ArrowSchema> schema;
+  const ArrowSchema* of = nullptr;
+  if (std::string_view(capsule.name() == nullptr ? "" : capsule.name()) == "arrow_schema") {
+    of = static_cast<const ArrowSchema*>(capsule.data());
+  } else {
+    ArrowArrayStream stream = std::exchange(*StreamOf(capsule), ArrowArrayStream{});
+    nb::gil_scoped_release release;
+    if (stream.get_schema(&stream, schema.Fill()) == 0) of = &*schema;
+    stream.release(&stream);
+  }
+  if (of == nullptr) throw nb::value_error("the source tells no columns");
+  std::vector<std::string> names;
+  for (const ArrowPath& path : Checked(ArrowPathsOf(*of))) names.push_back(path.name);
+  return names;
 }
 
 using Values = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
@@ -579,8 +600,10 @@ NB_MODULE(_core, m) {
   nb::class_<GivenRows>(m, "ArrowRows").def_prop_ro("rows", &GivenRows::rows);
   m.def("version", [] { return SluiceVersion(); });
   m.def("declare", &Declare, "job"_a, "base_dir"_a, "program"_a, "source"_a = false,
-        "eval_source"_a = false, "batches"_a = false,
+        "eval_source"_a = false, "batches"_a = false, "columns"_a = std::vector<std::string>(),
         "Adds a program, in JSON, to a job in text format. Returns the job and its digest.");
+  m.def("column_names", &ColumnNames, "capsule"_a,
+        "The columns of a table, by its __arrow_c_schema__ or __arrow_c_stream__.");
   m.def("offer", &Offer, "dir"_a, "job"_a, "values"_a,
         "Writes the job and the first values of its parameters for the launcher.");
   m.def("is_offered", &IsOffered, "dir"_a, "job"_a,

@@ -214,7 +214,7 @@ FEATURES = """
   features { name: "since" numeric { column: "at" z_score { mean: 1750000000 stddev: 4000 } } }
   features { name: "vector" numeric { dim: 2 } }
   features { name: "ages" numeric { column: "age" boundaries: [25, 40, 60] } }
-  features { name: "user" categorical { hash_buckets: 50 } }
+  features { name: "u*" categorical { hash_buckets: 50 } }
   features { name: "item" key: RAW categorical {} }
   features { name: "site" categorical { vocabulary: ["s1", "s2"] missing_is_value: true } }
   features { name: "tags" categorical { multi_value_delimiter: "|" pooling: MEAN } }
@@ -245,14 +245,18 @@ if sys.argv[1] == "table":
 
     table = pyarrow.parquet.read_table(PATH, read_dictionary=["site"])
     own = {"source": table, "eval_source": table}
+    for of in (table, table.to_reader()):
+        assert sluice.torch._source.columns_of(of, sluice._core) == table.column_names
     data = "data { " + COLUMNS + " }"
 else:
     own = {}
     data = ("data { format: PARQUET train_files: '" + PATH + "' eval_files: '" + PATH + "' shuffle: false shuffle_lanes: 1 "
             + COLUMNS + " }")
-if sys.argv[1] == "dict":
+if sys.argv[1] in ("dict", "wildcard"):
     own = {"source": lambda rank, world, epoch, start: []}
     data = ""
+if sys.argv[1] == "wildcard":
+    FEATURES = """features { name: "u*" categorical {} }"""
 with sluice.torch.worker(model, sluice.Job(FEATURES + data), predict=model, **own) as worker:
     for batch in worker:
         losses = F.binary_cross_entropy_with_logits(model(batch), batch.label, reduction="none")
@@ -342,8 +346,10 @@ class ProgramSourceTest(DisturbedLaunchTest):
             results.append((result["model_digest"], result["eval"]["auc"], result["eval"]["log_loss"]))
         self.assertEqual(results[0], results[-1])
         # Values that need a column are refused in dicts.
-        _, out = self.train("--a_sync=false", name="dict", workers=1, arguments=["dict"], expect=1)
-        self.assertRegex(out, r"features.*'ages' has boundaries.*give a table")
+        for name, why in (("dict", r"features.*'ages' has boundaries.*give a table"),
+                          ("wildcard", r"a '\*' stands for columns.*give a table, or name each feature")):
+            _, out = self.train("--a_sync=false", name=name, workers=1, arguments=[name], expect=1)
+            self.assertRegex(out, why)
 
     def test_a_table_trains_as_its_numbers_do(self):
         self.need_pyarrow()

@@ -339,6 +339,18 @@ def is_columns(source: object) -> TypeGuard[Columns]:
     return hasattr(source, "__arrow_c_stream__")
 
 
+def columns_of(table: Columns, core: Any) -> list[str]:
+    """The names of a table's columns, without reading any row; empty if it tells them only as it is read."""
+    schema: Any = getattr(table, "schema", None)
+    if hasattr(schema, "__arrow_c_schema__"):
+        names: list[str] = core.column_names(schema.__arrow_c_schema__())
+        return names
+    if hasattr(table, "__len__"):  # gives its rows as often as they are wanted
+        names = core.column_names(table.__arrow_c_stream__())
+        return names
+    return []
+
+
 def _batches(rows: int, batch_rows: int, world: int) -> int:
     """Batches of the rank that has the most of them."""
     return -(-rows // (batch_rows * world))

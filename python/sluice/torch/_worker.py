@@ -23,7 +23,7 @@ from ._embedding import Batch, Place
 from ._group import Group, OnEpochEnd
 from ._reports import Metric, Metrics, OutputCheck, StepCount, StepLog, Value
 from ._result import JobResult
-from ._source import EvalSource, Padding, Source, SourceReader, is_columns
+from ._source import EvalSource, Padding, Source, SourceReader, columns_of, is_columns
 from ._state import Load, ProgramState, Save
 from ._torchrun import ranks_of_launcher
 
@@ -144,7 +144,11 @@ class Worker:
         self._reader: SourceReader | None = None
         self._counters: list[Tensor] = []  # values of the declaration's counters
         sources = [one for one in (source, eval_source) if one is not None]
-        own = () if source is None else (True, eval_source is not None, not all(map(is_columns, sources)))
+        own: tuple[Any, ...] = ()
+        if source is not None:
+            own = (True, eval_source is not None, not all(map(is_columns, sources)))
+        if is_columns(source) and "*" in job.text:  # features may stand for columns
+            own = (*own, columns_of(source, self._core_module))
         try:
             self._text, self.digest = self._core_module.declare(job.text, job.base_dir, self._declared.to_json(), *own)
         except ValueError as error:
