@@ -1,11 +1,14 @@
 // sluice up: starts a local cluster that stays.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cli/cluster/background_process.h"
 #include "cli/cluster/local_cluster.h"
 #include "cli/commands/commands.h"
@@ -48,6 +51,17 @@ absl::Status CheckBind(const ParsedCommand& command) {
       "--tls, or on a network that you trust --insecure");
 }
 
+// The folders of a flag, or else of its variable; both are comma-separated.
+void SetRoots(const ParsedCommand& command, const std::string& flag,
+              google::protobuf::RepeatedPtrField<std::string>* roots) {
+  const char* const variable = std::getenv(("SLUICE_" + absl::AsciiStrToUpper(flag)).c_str());
+  const std::string text = command.Given(flag)    ? command.Text(flag)
+                           : variable != nullptr ? variable
+                                                 : "";
+  if (text.empty()) return;
+  for (const absl::string_view root : absl::StrSplit(text, ',')) roots->Add(std::string(root));
+}
+
 absl::StatusOr<LocalCluster::Options> ClusterFromFlags(const ParsedCommand& command) {
   const long servers = command.Number("server_num");
   SLUICE_ASSIGN_OR_RETURN(const uint32_t of_gpus, WorkersOfGpus(command));
@@ -71,8 +85,11 @@ absl::StatusOr<LocalCluster::Options> ClusterFromFlags(const ParsedCommand& comm
   options.clock = Clock::Real();
   options.config =
       LoopbackCluster(command.Text("bind"), static_cast<int>(servers), static_cast<int>(workers));
-  options.config.mutable_security()->set_insecure(command.Switch("insecure"));
-  options.config.mutable_security()->set_any_local_user(command.Switch("any_local_user"));
+  SecurityConfig* const security = options.config.mutable_security();
+  security->set_insecure(command.Switch("insecure"));
+  security->set_any_local_user(command.Switch("any_local_user"));
+  SetRoots(command, "data_root", security->mutable_data_root());
+  SetRoots(command, "output_root", security->mutable_output_root());
   SLUICE_RETURN_IF_ERROR(SetLease(command, &options.config));
   SLUICE_ASSIGN_OR_RETURN(options.server_threads, ServerThreads(command));
   SLUICE_ASSIGN_OR_RETURN(options.transport, TransportOf(command));
@@ -201,6 +218,12 @@ Command UpCommand() {
                         "stay on loopback"});
   spec.flags.push_back({"any_local_user", FlagKind::kBool, "", "",
                         "without TLS, also serve other users of this host"});
+  spec.flags.push_back({"data_root", FlagKind::kText, "DIR,...", "",
+                        "jobs read only below these folders and the output roots "
+                        "(SLUICE_DATA_ROOT)"});
+  spec.flags.push_back({"output_root", FlagKind::kText, "DIR,...", "",
+                        "jobs write only below these folders; also s3://BUCKET/FOLDER "
+                        "(SLUICE_OUTPUT_ROOT)"});
   spec.flags.push_back({"threads", FlagKind::kNumber, "N", "",
                         "compute threads per worker; default: cores / workers"});
   spec.examples =

@@ -40,6 +40,7 @@ const std::vector<Variable>& Variables() {
   static const auto* const variables = [] {
     const Names members = {"sluice-pserver", "sluice-worker"};
     const Names listeners = {"sluice-scheduler", "sluice-pserver"};
+    const Names confined = {"up", "sluice-scheduler", "sluice-pserver", "sluice-worker"};
     const Names everybody = {"submit",         "status",       "checkpoint", "cancel",
                              "scale",          "drain",        "down",       "sluice-scheduler",
                              "sluice-pserver", "sluice-worker"};
@@ -49,7 +50,7 @@ const std::vector<Variable>& Variables() {
         {"ANY_LOCAL_USER", Daemons()},
         {"BIND", listeners},
         {"CLUSTER", Daemons()},
-        {"DATA_ROOT", Daemons()},
+        {"DATA_ROOT", confined},
         {"DEVICE", {"launch", "plan", "up", "sluice-worker"}},
         {"ETCD_CA", {"sluice-scheduler"}},
         {"ETCD_CERT", {"sluice-scheduler"}},
@@ -58,7 +59,7 @@ const std::vector<Variable>& Variables() {
         {"LOG_DIR",
          {"submit", "status", "logs", "checkpoint", "cancel", "scale", "drain", "down",
           "sluice-scheduler", "sluice-pserver", "sluice-worker"}},
-        {"OUTPUT_ROOT", Daemons()},
+        {"OUTPUT_ROOT", confined},
         {"PDB", {"sluice-worker"}},
         {"PROGRAM_DIR", {"sluice-worker"}},
         {"RANK", members},

@@ -127,6 +127,23 @@ class PathRootsTest(SluiceTest):
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn(str(self.tmp / "gone"), done.stdout)
 
+    def test_a_cluster_of_one_host_has_roots_too(self):
+        out, size = self.tmp / "out", ("--server_num=1", "--worker_num=1")
+        given = {"SLUICE_DATA_ROOT": str(self.tmp / "data"), "SLUICE_OUTPUT_ROOT": str(out)}
+        for number, (flags, variables) in enumerate(((self.roots, {}), ((), given),
+                                                     (self.roots, {"SLUICE_OUTPUT_ROOT": str(self.tmp / "gone")}))):
+            log_dir = self.up(*size, *flags, name="log%d" % number, env={**os.environ, **variables})
+            self.address = next(one.address for one in self.endpoints_of(log_dir) if one.role == "scheduler")
+            self.assert_runs(out / ("job%d" % number))
+            self.assert_refused(self.tmp / "outside" / "job", names=self.tmp / "outside" / "job")
+            self.assert_refused(out / ("other%d" % number), "--set=data.train_files=%s" % (self.tmp / "outside" / "train.csv"),
+                                names=self.tmp / "outside")
+            self.sluice("down", log_dir)
+        for flags in (["--output_root=out"], [self.roots[0]]):
+            done = self.run_program("sluice", "up", "--log_dir=%s" % (self.tmp / "log"), *size, *flags)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("output_root", done.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()
