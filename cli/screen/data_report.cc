@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "cli/screen/format.h"
 #include "cli/screen/wrap.h"
 #include "common/base/printable.h"
@@ -26,6 +27,11 @@ std::string Share(uint64_t part, uint64_t all) {
 
 bool HoldsNumbers(const ColumnProfile& column) {
   return column.kind() == ColumnKind::kInteger || column.kind() == ColumnKind::kNumber;
+}
+
+// Parquet may have dates that are not read, such as those of years above 9999.
+bool HoldsDates(const ColumnProfile& column) {
+  return column.kind() == ColumnKind::kDate && column.earliest() <= column.latest();
 }
 
 // The first bytes of a text, on one line.
@@ -69,12 +75,28 @@ std::string TypeText(const ColumnProfile& column) {
   return KindName(column.kind());
 }
 
+std::string TimeText(const char* format, int64_t seconds) {
+  return absl::FormatTime(format, absl::FromUnixSeconds(seconds), absl::UTCTimeZone());
+}
+
+// The days of a column of dates, or the times of its only day.
+std::string DatesText(const ColumnProfile& column) {
+  const std::string first = TimeText("%Y-%m-%d", column.earliest()),
+                    last = TimeText("%Y-%m-%d", column.latest());
+  if (first != last) return absl::StrCat(first, "..", last);
+  if (!column.date_has_time()) return first;
+  return absl::StrCat(first, TimeText(" %H:%M-", column.earliest()),
+                      TimeText("%H:%M", column.latest()));
+}
+
 // Describes the content of a column in a few words.
 std::string HoldsText(const ColumnProfile& column, size_t width) {
   std::string text;
   if (HoldsNumbers(column) && column.numbers().count() > 0) {
     const std::vector<double> q = column.numbers().Quantiles({0, 0.5, 1});
     text = absl::StrFormat("%.6g .. %.6g, median %.6g", q[0], q[2], q[1]);
+  } else if (HoldsDates(column)) {
+    text = DatesText(column);
   } else if (column.kind() == ColumnKind::kSeveralValues) {
     text = absl::StrFormat("%s parts, %.1f in a cell", WithCommas(column.parts().Count()),
                            column.parts_per_cell());
@@ -144,6 +166,10 @@ std::string ColumnJson(const ColumnProfile& column) {
   }
   if (column.kind() == ColumnKind::kDate)
     absl::StrAppend(&json, ", \"date_format\": ", JsonQuoted(column.date_format()));
+  if (HoldsDates(column)) {
+    absl::StrAppend(&json, ", \"earliest\": ", TimeText("\"%Y-%m-%dT%H:%M:%SZ\"", column.earliest()),
+                    ", \"latest\": ", TimeText("\"%Y-%m-%dT%H:%M:%SZ\"", column.latest()));
+  }
   if (column.kind() == ColumnKind::kSeveralValues) {
     absl::StrAppend(&json, ", \"multi_value_delimiter\": ", JsonQuoted(column.parts_delimiter()),
                     ", \"parts\": ", column.parts().Count(),

@@ -324,7 +324,8 @@ absl::StatusOr<DateFormat> DateFormat::Create(const std::string& format, DatePar
 
 int DateFormat::PartOfInstant(int64_t seconds) const { return PartOf(seconds, part_); }
 
-bool DateFormat::Parse(std::string_view cell, int* value) const {
+template <typename OfSeconds, typename OfMoment>
+bool DateFormat::Read(std::string_view cell, OfSeconds of_seconds, OfMoment of_moment) const {
   if (form_ == Form::kSeconds || form_ == Form::kMilliseconds) {
     double number;
     if (!ParseNumber(cell, &number)) return false;
@@ -332,7 +333,7 @@ bool DateFormat::Parse(std::string_view cell, int* value) const {
     // The years 1 to 9999. Other numbers are not dates but something else.
     if (!(number >= -62135596800.0 && number < 253402300800.0)) return false;
     const auto whole = static_cast<int64_t>(number);
-    *value = PartOf(whole - (static_cast<double>(whole) > number), part_);
+    of_seconds(whole - (static_cast<double>(whole) > number));
     return true;
   }
   Moment moment;
@@ -348,9 +349,23 @@ bool DateFormat::Parse(std::string_view cell, int* value) const {
     if (!cell.empty()) return false;
   }
   if (!IsValid(moment) || (NeedsTime(part_) && moment.hour < 0)) return false;
-  const bool plain = moment.offset_s == 0 && moment.day_of_year == 0;
-  *value = plain ? PartOf(moment, part_) : PartOf(SecondsOf(moment), part_);
+  of_moment(moment);
   return true;
+}
+
+bool DateFormat::Parse(std::string_view cell, int* value) const {
+  return Read(
+      cell, [&](int64_t seconds) { *value = PartOf(seconds, part_); },
+      [&](const Moment& moment) {
+        const bool plain = moment.offset_s == 0 && moment.day_of_year == 0;
+        *value = plain ? PartOf(moment, part_) : PartOf(SecondsOf(moment), part_);
+      });
+}
+
+bool DateFormat::ParseInstant(std::string_view cell, int64_t* seconds) const {
+  return Read(
+      cell, [&](int64_t instant) { *seconds = instant; },
+      [&](const Moment& moment) { *seconds = SecondsOf(moment); });
 }
 
 std::vector<std::string> DateFormat::FittingFormats(std::string_view cell, DatePart part) {

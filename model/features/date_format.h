@@ -23,6 +23,9 @@ class DateFormat {
   // False when the cell is not such a date, or lacks the time that the part needs.
   bool Parse(std::string_view cell, int* value) const;
 
+  // The same for the moment itself, in seconds since 1970; midnight where the cell has no time.
+  bool ParseInstant(std::string_view cell, int64_t* seconds) const;
+
   // The part of a time in seconds since 1970, whatever the form of texts is.
   int PartOfInstant(int64_t seconds) const;
 
@@ -42,6 +45,10 @@ class DateFormat {
   enum class Form { kDefault, kPattern, kSeconds, kMilliseconds };
 
   static constexpr size_t kMostFitting = 3;
+
+  // False, or calls one of the two: of_seconds(seconds since 1970), of_moment(calendar and clock).
+  template <typename OfSeconds, typename OfMoment>
+  bool Read(std::string_view cell, OfSeconds of_seconds, OfMoment of_moment) const;
 
   std::string text_;
   DatePart part_ = YEAR;

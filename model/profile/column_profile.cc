@@ -242,10 +242,12 @@ void ColumnProfile::Add(std::string_view cell) {
     AddNumber(value);
   }
   for (DateForm& date : dates_) {
-    int day;
-    if (!date.day_of_year.Parse(cell, &day)) continue;
+    int64_t seconds;
+    if (!date.day_of_year.ParseInstant(cell, &seconds)) continue;
     ++date.count;
-    days_.set(day);
+    date.earliest = std::min(date.earliest, seconds);
+    date.latest = std::max(date.latest, seconds);
+    days_.set(date.day_of_year.PartOfInstant(seconds));
   }
   if (!parts_delimiter_.empty()) AddParts(cell);
   distinct_.AddHash(HashBytes(cell, 0));

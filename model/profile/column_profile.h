@@ -85,6 +85,9 @@ class ColumnProfile {
   // kDate: "" for the forms of DatePart, else as date_format.
   std::string date_format() const { return dates_.empty() ? "" : date().form; }
   bool date_has_time() const { return !dates_.empty() && date().has_time; }
+  // kDate: in seconds since 1970.
+  int64_t earliest() const { return date().earliest; }
+  int64_t latest() const { return date().latest; }
   // Different days of the year, 0 to 366.
   size_t days() const { return days_.count(); }
   // kSeveralValues: the delimiter in the text of a cell ("": cells are lists), whether its values
@@ -107,6 +110,7 @@ class ColumnProfile {
     bool has_time = false;
     DateFormat day_of_year;
     uint64_t count = 0;  // cells of this form
+    int64_t earliest = INT64_MAX, latest = INT64_MIN;
   };
   // The form of most cells. REQUIRES: there is one.
   const DateForm& date() const;

@@ -314,8 +314,9 @@ train { batch_size: 64 epochs: 8 seed: 1 }
         report = json.loads(self.check(pattern, "--json"))
         (day,) = report["folder_columns"]
         self.assertEqual((day["name"], day["type"], day["distinct"], day["cells"]), ("day", "date", 2, report["lines"]))
+        self.assertEqual((day["earliest"], day["latest"]), ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"))
         self.assertIn("day", report["left_out"])
-        self.assertRegex(self.check(pattern), r"(?m)^  day +folder, date +0 % +2 ")
+        self.assertRegex(self.check(pattern), r"(?m)^  day +folder, date +0 % +2  2026-11-01\.\.2026-11-02$")
         self.assertEqual(json.loads(self.check(folder / "part.csv", "--json"))["folder_columns"], [])
 
     def test_what_is_no_data_is_refused_with_the_fix(self):

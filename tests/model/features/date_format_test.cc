@@ -107,6 +107,19 @@ TEST(DateFormatTest, NumbersSince1970AreRead) {
   EXPECT_EQ(Part("2001-01-03", YEAR, "EPOCH_S"), -1);
 }
 
+TEST(DateFormatTest, InstantsAreSecondsSince1970) {
+  const auto instant = [](const char* cell, const char* format) -> int64_t {
+    int64_t seconds;
+    return DateFormat::Create(format, DAY_OF_YEAR)->ParseInstant(cell, &seconds) ? seconds : -1;
+  };
+  EXPECT_EQ(instant("2001-01-03", ""), 978480000);
+  EXPECT_EQ(instant("2001-01-03 03:57:24", ""), 978494244);
+  EXPECT_EQ(instant("2001-01-03T03:57:24+02:00", ""), 978487044);
+  EXPECT_EQ(instant("2001-003", "%Y-%j"), 978480000);
+  EXPECT_EQ(instant("978494244750", "EPOCH_MS"), 978494244);
+  EXPECT_EQ(instant("2001-02-30", ""), -1);
+}
+
 TEST(DateFormatTest, FormsThatCannotGiveThePartAreRefused) {
   EXPECT_THAT(FormatError("%Y-%m-%d", HOUR), HasSubstr("lacks %H"));
   EXPECT_THAT(FormatError("%H:%M", DAY_OF_WEEK), HasSubstr("lacks %Y"));

@@ -72,6 +72,8 @@ TEST(ColumnProfileTest, DatesAreRecognizedWithTheirForm) {
   EXPECT_EQ(usual.date_format(), "");
   EXPECT_TRUE(usual.date_has_time());
   EXPECT_EQ(usual.days(), 2u);
+  EXPECT_EQ(usual.earliest(), 978307260);
+  EXPECT_EQ(usual.latest(), 978479940);
   const auto avazu = ProfileOf("hour", {"14102100", "14102123"});
   EXPECT_EQ(avazu.kind(), ColumnKind::kDate);
   EXPECT_EQ(avazu.date_format(), "%y%m%d%H");
@@ -86,6 +88,8 @@ TEST(ColumnProfileTest, DatesAreRecognizedWithTheirForm) {
   for (const std::string& cell : cells) profile.Add(cell);
   for (int i = 0; i < 3000; ++i) profile.Add("25/03/2014");
   EXPECT_EQ(profile.date_format(), "%d/%m/%Y");
+  EXPECT_EQ(profile.earliest(), 1388534400) << "2014-01-01";
+  EXPECT_EQ(profile.latest(), 1410480000) << "2014-09-12";
 }
 
 TEST(ColumnProfileTest, CellsOfSeveralValuesAreCut) {
