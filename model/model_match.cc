@@ -151,6 +151,7 @@ class Comparison {
   // of less use.
   static constexpr Kind kRefused = &ModelDifferences::refused;
   static constexpr Kind kWarnings = &ModelDifferences::warnings;
+  static constexpr Kind kFollowed = &ModelDifferences::followed;
 
   void Add(Kind kind, std::string text) { (found_.*kind).push_back(std::move(text)); }
   // Adds "WHAT is OLD in the model's job and NEW in this one" if the texts differ.
@@ -215,15 +216,17 @@ void Comparison::CompareFeatures() {
     if (same != b_.features().end()) {
       CompareFeature(feature, *same);
     } else {
-      Add(kWarnings, absl::StrCat("feature ", Text(feature.name()),
-                                  " is in the model's job but not in this job"));
+      Add(follows_ ? kFollowed : kWarnings,
+          absl::StrCat("feature ", Text(feature.name()),
+                       " is in the model's job but not in this job"));
     }
   }
   for (const Feature& feature : b_.features()) {
     if (find(a_, feature.name()) != a_.features().end()) continue;
-    Add(kWarnings, absl::StrCat("feature ", Text(feature.name()),
-                                " is new: the model has no values for it, so training starts from "
-                                "initial ones"));
+    Add(follows_ ? kFollowed : kWarnings,
+        absl::StrCat("feature ", Text(feature.name()),
+                     " is new: the model has no values for it, so training starts from initial "
+                     "ones"));
   }
 }
 
@@ -445,7 +448,8 @@ std::string FirstOf(const std::vector<std::string>& differences) {
 absl::Status TablesDoNotFit(const std::string& field, const absl::Status& misfit,
                             const ModelDifferences& differences) {
   std::vector<std::string> all = differences.refused;
-  all.insert(all.end(), differences.warnings.begin(), differences.warnings.end());
+  for (const auto* more : {&differences.followed, &differences.warnings})
+    all.insert(all.end(), more->begin(), more->end());
   return absl::InvalidArgumentError(absl::StrCat(
       field, ": ", misfit.message(), all.empty() ? "" : absl::StrCat(" (", FirstOf(all), ")")));
 }

@@ -22,6 +22,8 @@ namespace sluice {
 struct ModelDifferences {
   std::vector<std::string> refused;   // certainly mistakes
   std::vector<std::string> warnings;  // possibly intended
+  // Features that came or went, which the tables follow. Notes tell of them all (StartCheck).
+  std::vector<std::string> followed;
 };
 
 // Both jobs are effective, and `models` has their models. The same features must be in the same

@@ -107,7 +107,7 @@ class DailyTrainingTest(SluiceTest):
 features { name: "race_x_sex" in_deep: false cross { features: ["race", "sex"] } }
 # ---- Model"""))
         result, out = self.train((2,), name="wide", start=self.newest("day1"), job=wide)
-        self.assertIn("race_x_sex", json.dumps(result["warnings"]))
+        self.assertIn('note: initial_checkpoint: features added: "race_x_sex"', out)
         deep = self.tmp / "deep.textproto"
         deep.write_text(text.replace("# ---- Model", """
 features { name: "weight" numeric { column: "fnlwgt" } }
