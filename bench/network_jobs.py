@@ -7,7 +7,6 @@ standard model trains in sync mode in turns: dense tables on the pservers, then 
 COLLECTIVE }`) with each engine. The figure is that of the last epoch. Needs root.
 """
 import contextlib
-import ctypes
 import json
 import pathlib
 import re
@@ -32,7 +31,6 @@ COLLECTIVE = "--set=strategy.sync_configs.dense=COLLECTIVE"
 START_S, JOB_S = 30, 240  # at most, for the daemons and for one job
 SCHEDULER_PORT, PSERVER_PORT, TCP_PORT = 7100, 7200, 7300
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PR_SET_PDEATHSIG = 1
 
 JOB = """
 name: "standard"
@@ -61,10 +59,6 @@ def leave(number, _):
     for other in ENDS:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)
-
-
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -129,13 +123,13 @@ class Cluster:
             self._processes.append(subprocess.Popen(
                 self._net.command(host, [self._programs / ("sluice-" + role), "--cluster=%s" % (self._folder / "cluster"),
                                         "--log_dir=%s" % (self._folder / ("log-" + host)), *flags]),
-                stdout=out, stderr=subprocess.STDOUT, cwd=self._folder, preexec_fn=die_with_parent))
+                stdout=out, stderr=subprocess.STDOUT, cwd=self._folder, preexec_fn=turns.die_with_parent))
 
     def _sluice(self, command, *flags, timeout=START_S):
         command = self._net.command("a", [self._programs / "sluice", command, "--scheduler=" + self._scheduler, "--insecure",
                                          *flags])
         return subprocess.run(command, capture_output=True, text=True, cwd=self._folder, timeout=timeout,
-                              preexec_fn=die_with_parent)
+                              preexec_fn=turns.die_with_parent)
 
     def _printed(self):
         return (self._folder / "printed").read_text(errors="replace")[-3000:]

@@ -8,6 +8,7 @@
 Only the standard library is needed here.
 """
 import argparse
+import ctypes
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ADULT = ROOT / "configs/adult_wide_deep.textproto"
+PR_SET_PDEATHSIG = 1
 
 
 def flags(description, repetitions):
@@ -48,6 +50,11 @@ def run(command, timeout=None, **kwargs):
     if program.returncode != 0:
         sys.exit("%s ended with %d:\n%s" % (text, program.returncode, (printed + errors)[-3000:]))
     return printed
+
+
+def die_with_parent():
+    """For preexec_fn: the kernel kills the program when this one ends, however it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def sluice_bench(options, rows, *more, **kwargs):
