@@ -10,7 +10,6 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -18,7 +17,7 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).parent)]
+sys.path[:0] = [str(ROOT / "python"), str(pathlib.Path(__file__).parent), str(ROOT / "tests" / "system")]
 
 try:
     import numpy as np
@@ -32,6 +31,7 @@ except ImportError:
 import fake_core  # noqa: E402
 import sluice  # noqa: E402
 import sluice.torch  # noqa: E402
+import sluice_testing  # noqa: E402
 from sluice import _process  # noqa: E402
 from sluice._model import _cell, _listed  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
@@ -1907,9 +1907,7 @@ class TorchRanksTest(unittest.TestCase):
         return TorchRanks({"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
 
     def setUp(self):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
+        self.port = sluice_testing.free_port()
 
     def test_rank_0_waits_for_nobody_until_it_needs_them(self):
         made = []

@@ -58,8 +58,9 @@ class JoinTest(SluiceTest):
                              "ps-0": self.join("ps-0", environment("PSERVER", 0, 0))})
 
     def test_the_tasks_of_slurm_train(self):
-        port = free_port()
-        free_port()  # of the pserver, the next one
+        port, of_pserver = free_port(), free_port()
+        while of_pserver != port + 1:  # some other process has that one
+            port, of_pserver = of_pserver, free_port()
         environment = lambda task: {"SLURM_JOB_ID": "7", "SLURM_PROCID": str(task), "SLURM_NTASKS": "2", "SLURM_NODEID": "0",
                                     "SLURM_LOCALID": str(task), "SLURM_JOB_NODELIST": "localhost"}
         self.assert_trained({"task-%d" % task: self.join("task-%d" % task, environment(task), "--port=%d" % port)

@@ -10,7 +10,7 @@ import unittest
 
 from http2_client import (DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, Connection,
                           frame, grpc_headers)
-from sluice_testing import BIN, SluiceTest, wait_until
+from sluice_testing import BIN, PATIENCE, SluiceTest, free_port, wait_until
 
 NOBODY = 65534
 BEGINNING = PREFACE + frame(SETTINGS, 0, 0, b"")
@@ -25,7 +25,7 @@ def call_headers(path, stream=1):
 def connect(port, source=0):
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    client.settimeout(10)
+    client.settimeout(PATIENCE)
     client.bind(("127.0.0.1", source))
     client.connect(("127.0.0.1", port))
     return client
@@ -69,7 +69,7 @@ def padded_request_from(port, source):
 def empty_traces(port):
     """A megabyte of empty entries in the list of traces of a report, each of which becomes an object."""
     try:
-        Connection(port, timeout=10).call(b"/sluice.Scheduler/Poll", b"\x3a\x00" * (1 << 19))
+        Connection(port, timeout=PATIENCE).call(b"/sluice.Scheduler/Poll", b"\x3a\x00" * (1 << 19))
     except (EOFError, OSError):
         pass
 
@@ -223,9 +223,7 @@ class LocalUsersTest(SluiceTest):
         """Another user sends a request and resets the connection; at once, this user calls from the same port."""
         log_dir = self.up("--server_num=0", "--worker_num=1")
         port = self.port_of(log_dir, "scheduler")
-        claim = connect(port)
-        source = claim.getsockname()[1]
-        reset(claim)
+        source = free_port()
         for _ in range(20):
             self.call_as_nobody(padded_request_from, port, source)
             ours = connect(port, source)

@@ -16,6 +16,7 @@
 #include "common/security/grpc_credentials.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/cutting_relay.h"
 
@@ -80,10 +81,7 @@ class FakeScheduler : public Scheduler::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-std::string ClosedPort() {
-  FakeScheduler gone("gone");
-  return gone.address();
-}
+std::string ClosedPort() { return absl::StrCat("127.0.0.1:", FreePort()); }
 
 // The name of the scheduler that answers, as callers ask: again and again.
 std::string WhoAnswers(SchedulerClient* client) {

@@ -3,13 +3,10 @@
 // Thread safety: one thread, which must outlive the cluster: the processes end with it.
 #pragma once
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
 #include "common/meta_store/etcd_client.h"
+#include "tests/common/base/free_port.h"
 
 namespace sluice {
 
@@ -36,8 +34,7 @@ class EtcdCluster {
       : more_flags_(std::move(more_flags)) {
     std::string pattern = ::testing::TempDir() + "/etcd_cluster.XXXXXX";
     dir_ = ::mkdtemp(pattern.data());
-    const std::vector<int> ports = FreePorts(2 * members);
-    for (int i = 0; i < members; ++i) members_.push_back({ports[2 * i], ports[2 * i + 1], 0});
+    for (int i = 0; i < members; ++i) members_.push_back({FreePort(), FreePort(), 0});
     for (int i = 0; i < members; ++i) Start(i);
   }
   ~EtcdCluster() {
@@ -121,28 +118,6 @@ class EtcdCluster {
   };
 
   std::string LogFile(int i) const { return absl::StrCat(dir_, "/log", i); }
-
-  // Below the ports that the kernel gives to outgoing connections (from 32768), so that a member
-  // that was killed can be started again. Processes begin at different ones.
-  static std::vector<int> FreePorts(int n) {
-    constexpr int kFirst = 30000, kPorts = 2700;
-    static int next = 97 * ::getpid() % kPorts;
-    std::vector<int> ports;
-    for (int tries = 0; tries < kPorts && static_cast<int>(ports.size()) < n; ++tries) {
-      const int port = kFirst + next;
-      next = (next + 1) % kPorts;
-      const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      sockaddr_in address = {};
-      address.sin_family = AF_INET;
-      address.sin_port = htons(static_cast<uint16_t>(port));
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      if (::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0)
-        ports.push_back(port);
-      ::close(fd);
-    }
-    EXPECT_EQ(static_cast<int>(ports.size()), n);
-    return ports;
-  }
 
   const std::vector<std::string> more_flags_;
   std::string dir_;

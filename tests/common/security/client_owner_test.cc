@@ -12,6 +12,7 @@
 #include <csignal>
 #include <thread>
 
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/no_descriptors_left.h"
 #include "tests/common/security/other_user.h"
 
@@ -205,7 +206,7 @@ TEST_F(ClientOwnerTest, AnEndThatNoProcessHasIsNobodys) {
 TEST_F(ClientOwnerTest, BytesOfAnotherUserAreNeverTakenForOurs) {
   if (geteuid() != 0) GTEST_SKIP() << "the test does not run as root";
   const Listener listener;
-  const int to = listener.port(), from = 20'000 + getpid() % 10'000;
+  const int to = listener.port(), from = FreePort();
   const auto call = [to, from](char who, useconds_t stay) {
     const int fd = Client4(to, from);
     if (fd < 0) return false;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/no_descriptors_left.h"
 #include "tests/common/security/recorded_audit.h"
 #include "tests/common/transport/tcp_relay.h"
@@ -127,9 +128,9 @@ TEST(ConnectionListenerTest, AnAddressThatCannotBeBoundIsUnavailableAndNamed) {
 
 TEST(ConnectionListenerTest, AfterTheStopNobodyConnectsAndConnectionsGoOn) {
   Taken taken;
-  const auto listener = ConnectionListener::Listen(At("127.0.0.1:0"));
+  const int port = FreePort();
+  const auto listener = ConnectionListener::Listen(At(absl::StrCat("127.0.0.1:", port)));
   ASSERT_TRUE(listener.ok());
-  const int port = (*listener)->port();
   (*listener)->Start(taken.take());
   const FileDescriptor client(ConnectTo(port));
   taken.Await(1);

@@ -14,6 +14,7 @@
 #include "common/security/grpc_credentials.h"
 #include "common/transport/grpc_transport.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/no_descriptors_left.h"
 #include "tests/common/security/server_process.h"
 #include "tests/common/transport/recording_streams.h"
@@ -73,7 +74,9 @@ TEST(ServerGuardNamesTest, NoResolverIsAskedForLocalhost) {
 }
 
 TEST_F(ServerGuardTest, ServersOfTheOwnUserAreReachedAndClosedPortsRefused) {
-  ServerProcess server({});
+  ServerProcess::Options options;
+  options.port = static_cast<uint16_t>(FreePort());
+  ServerProcess server(options);
   const ServerGuard guard(absl::StrCat("localhost:", server.port()), GrpcCredentials());
   const auto connected = guard.Connect(kWait);
   ASSERT_TRUE(connected.ok()) << connected.status();
@@ -106,18 +109,16 @@ TEST_F(ServerGuardTest, AStreamSendsNothingToAnotherUser) {
 }
 
 TEST_F(ServerGuardTest, EachNewConnectionOfASchedulersClientIsChecked) {
-  int port = 0;
-  const auto serve = [&port] {
+  const auto port = static_cast<uint16_t>(FreePort());
+  const auto serve = [port] {
     static Scheduler::Service service;  // answers UNIMPLEMENTED
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(AddressOf(static_cast<uint16_t>(port)),
-                             grpc::InsecureServerCredentials(), port == 0 ? &port : nullptr);
+    builder.AddListeningPort(AddressOf(port), grpc::InsecureServerCredentials());
     builder.RegisterService(&service);
     return builder.BuildAndStart();
   };
   auto scheduler = serve();
-  const auto client =
-      SchedulerClient::Create(AddressOf(static_cast<uint16_t>(port)), Clock::Real());
+  const auto client = SchedulerClient::Create(AddressOf(port), Clock::Real());
   for (int life = 0; life < 2; ++life) {
     absl::Status answered;
     for (int i = 0; i < 100; ++i) {
@@ -128,7 +129,7 @@ TEST_F(ServerGuardTest, EachNewConnectionOfASchedulersClientIsChecked) {
     scheduler->Shutdown();
     scheduler.reset();
     {
-      const ServerProcess server(Foreign(static_cast<uint16_t>(port)));
+      const ServerProcess server(Foreign(port));
       const absl::Status refused = client->GetStatus().status();
       EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
       EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat("user ", kNobody)));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/no_descriptors_left.h"
 #include "tests/common/security/server_process.h"
 
@@ -94,12 +95,12 @@ TEST_P(ServerOwnerTest, AConnectionWhoseServerHasGoneIsRefused) {
 TEST_P(ServerOwnerTest, AListenerThatFollowsDoesNotVouchForAnOlderConnection) {
   ServerProcess::Options options;
   options.user = ServerUser();
+  options.port = static_cast<uint16_t>(FreePort());
   ServerProcess before(options);
   const ClientEnd client(before.port());
   for (int i = 0; i < 10000 && before.accepted() == 0; ++i) usleep(1000);
   before.Stop();
   options.user = geteuid();
-  options.port = before.port();
   const ServerProcess after(options);
   EXPECT_FALSE(CheckServerOf(client.fd(), geteuid(), GetParam()).ok());
 }
@@ -130,6 +131,7 @@ TEST(CheckServerOfTest, WithoutDescriptorsNobodyIsTrusted) {
 TEST(CheckListenersAtTest, NamesAnotherUserWhoListens) {
   ServerProcess::Options options;
   options.user = ServerUser();
+  options.port = static_cast<uint16_t>(FreePort());
   ServerProcess server(options);
   for (const char* host : {"127.0.0.1", "localhost"}) {
     EXPECT_EQ(CheckListenersAt({host, server.port()}, options.user), absl::OkStatus());

@@ -1,5 +1,6 @@
 #include "common/transport/grpc_transport.h"
 
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/cutting_relay.h"
 #include "tests/common/transport/grpc_servers.h"
@@ -24,11 +25,7 @@ class GrpcHarness : public TransportHarness {
     return AddressOf(*server_);
   }
   void Kill() override { server_->Shutdown(); }
-  // This port was free a moment ago.
-  std::string AddressOfNobody() override {
-    auto server = StartServer(nullptr);
-    return AddressOf(*server);
-  }
+  std::string AddressOfNobody() override { return absl::StrCat("127.0.0.1:", FreePort()); }
 
  private:
   std::unique_ptr<GrpcStreamServer> server_;
@@ -80,9 +77,9 @@ TEST(GrpcTransportTest, QueuedBytesAreCounted) {
 TEST(GrpcTransportTest, StreamToARestartedServerIsServed) {
   ScriptedServer scripted(Echo);
   GrpcTransport transport;
-  auto server = StartServer(scripted.factory());
   GrpcStreamServer::Options options;
-  options.bind_address = AddressOf(*server);
+  options.bind_address = absl::StrCat("127.0.0.1:", FreePort());
+  auto server = StartServer(scripted.factory(), options);
   {
     RecordingClient client(&transport, options.bind_address);
     client.Send("x");

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/common/base/free_port.h"
 #include "tests/common/security/test_certificates.h"
 #include "tests/common/transport/cutting_relay.h"
 #include "tests/common/transport/tcp_relay.h"
@@ -81,8 +82,8 @@ grpc::StatusCode Call(const ServerConnection& connection) {
 }
 
 TEST(ServerChannelTest, CallsGoOverOneCheckedConnectionThatIsMadeAnewWhenItHasEnded) {
-  auto server = std::make_unique<FakeServer>();
-  const int port = server->port;
+  const int port = FreePort();
+  auto server = std::make_unique<FakeServer>(port);
   const auto channel = ChannelTo(port);
   std::shared_ptr<ServerConnection> last;
   for (int life = 0; life < 3; ++life) {
@@ -102,7 +103,7 @@ TEST(ServerChannelTest, CallsGoOverOneCheckedConnectionThatIsMadeAnewWhenItHasEn
 }
 
 TEST(ServerChannelTest, AServerThatEndsKeepsTheConnectionForItsOldCallsOnly) {
-  FakeServer ending;
+  FakeServer ending(FreePort());
   const auto channel = ChannelTo(ending.port);
   ASSERT_TRUE(Await(channel.get(), State::kReady));
   const auto old = *channel->Get();
@@ -142,9 +143,7 @@ TEST(ServerChannelTest, WhereGrpcConnectsAConnectionThatIsClosedAtOnceIsMadeAgai
 }
 
 TEST(ServerChannelTest, AfterAFailedAttemptThereIsAPause) {
-  auto server = std::make_unique<FakeServer>();
-  const int port = server->port;
-  server.reset();
+  const int port = FreePort();
   const auto patient = ChannelTo(port, 10'000, /*pause_ms=*/1'000'000);
   EXPECT_EQ(patient->Look(), State::kFailed);
   EXPECT_THAT(std::string(patient->Get().status().message()), HasSubstr("refused"));
