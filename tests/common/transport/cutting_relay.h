@@ -47,6 +47,10 @@ class CuttingRelay {
   }
 
   void Relay(int client, bool cut) {
+    // A client speaks first, once it has checked whose server this is.
+    pollfd spoken = {client, POLLIN, 0};
+    while (poll(&spoken, 1, /*timeout_ms=*/10) == 0 && !stopping_) {
+    }
     const int server = ConnectTo(target_port_);
     pollfd fds[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
     char buffer[65536];
@@ -61,9 +65,11 @@ class CuttingRelay {
           n = static_cast<ssize_t>(std::min(static_cast<size_t>(n), left));
           left -= static_cast<size_t>(n);
         }
-        open = n > 0 && send(fds[1 - i].fd, buffer, static_cast<size_t>(n), MSG_NOSIGNAL) == n &&
-               left > 0;
-        if (left == 0) ++has_cut_;
+        open = n > 0 && send(fds[1 - i].fd, buffer, static_cast<size_t>(n), MSG_NOSIGNAL) == n;
+        if (cut && left == 0) {
+          open = false;
+          ++has_cut_;
+        }
       }
     }
     close(client);

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/base/clock.h"
 #include "common/transport/grpc_convert.h"
 #include "proto/scheduler.grpc.pb.h"
 #include "tests/common/base/free_port.h"
@@ -65,7 +66,7 @@ std::unique_ptr<ServerChannel> ChannelTo(int port, int connect_ms = 10'000, int 
 }
 
 bool Await(ServerChannel* channel, State state) {
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 6000; ++i) {
     if (channel->Look() == state) return true;
     ServerChannel::AwaitChange({channel}, absl::Milliseconds(10));
   }
@@ -74,7 +75,7 @@ bool Await(ServerChannel* channel, State state) {
 
 grpc::StatusCode Call(const ServerConnection& connection) {
   grpc::ClientContext context;
-  context.set_deadline(GrpcDeadline(absl::Seconds(10)));
+  context.set_deadline(GrpcDeadline(absl::Seconds(60)));
   ClusterStatus reply;
   return Scheduler::NewStub(connection.channel())
       ->GetStatus(&context, GetStatusRequest(), &reply)
@@ -120,12 +121,20 @@ TEST(ServerChannelTest, AServerThatEndsKeepsTheConnectionForItsOldCallsOnly) {
     next = std::make_unique<FakeServer>(ending.port);
   while (Call(*old) != grpc::StatusCode::UNAVAILABLE) std::this_thread::yield();
   EXPECT_FALSE(old->IsOver());
+  const absl::Time begin = Clock::Real()->Now();
   channel->Failed(old);
-  const auto fresh = *channel->Get();
+  auto fresh = *channel->Get();
   EXPECT_NE(fresh, old);
-  EXPECT_EQ(Call(*fresh), grpc::StatusCode::UNIMPLEMENTED);
-  channel->Failed(fresh);
-  EXPECT_EQ(*channel->Get(), fresh) << "calls that fail often do not open connections as often";
+  int opened = 0;
+  for (int call = 0; call < 20; ++call) {
+    EXPECT_EQ(Call(*fresh), grpc::StatusCode::UNIMPLEMENTED);
+    channel->Failed(fresh);
+    const auto got = *channel->Get();
+    opened += got != fresh ? 1 : 0;
+    fresh = got;
+  }
+  EXPECT_LE(opened, absl::ToInt64Seconds(Clock::Real()->Now() - begin))
+      << "calls that fail often do not open connections as often";
   ending.service.end.Notify();
   caller.join();
   end.join();
@@ -154,8 +163,8 @@ TEST(ServerChannelTest, AfterAFailedAttemptThereIsAPause) {
 
 TEST(ServerChannelTest, AServerThatDoesNotAnswerFailsTheAttempt) {
   TcpRelay silent(/*target_port=*/0);
-  const auto channel = ChannelTo(silent.port(), /*connect_ms=*/50, /*pause_ms=*/1'000'000);
-  EXPECT_EQ(channel->Look(), State::kConnecting);
+  EXPECT_EQ(ChannelTo(silent.port(), /*connect_ms=*/1'000'000)->Look(), State::kConnecting);
+  const auto channel = ChannelTo(silent.port(), /*connect_ms=*/500, /*pause_ms=*/1'000'000);
   const auto connection = channel->Get();
   ASSERT_TRUE(connection.ok()) << connection.status();
   EXPECT_TRUE(Await(channel.get(), State::kFailed));
@@ -165,11 +174,12 @@ TEST(ServerChannelTest, AServerThatDoesNotAnswerFailsTheAttempt) {
 
 TEST(ServerChannelTest, AServerThatClosesAtOnceFailsTheAttempt) {
   FakeServer server;
-  CuttingRelay relay(server.port, /*bytes=*/0, /*cuts=*/1);
-  const auto channel = ChannelTo(relay.port());
-  EXPECT_TRUE(Await(channel.get(), State::kFailed));
-  EXPECT_THAT(std::string(channel->Get().status().message()), HasSubstr("Socket closed"));
-  EXPECT_TRUE(Await(channel.get(), State::kReady)) << "the next attempt comes through";
+  CuttingRelay relay(server.port, /*bytes=*/0, /*cuts=*/2);
+  const auto patient = ChannelTo(relay.port(), 10'000, /*pause_ms=*/1'000'000);
+  EXPECT_TRUE(Await(patient.get(), State::kFailed));
+  EXPECT_THAT(std::string(patient->Get().status().message()), HasSubstr("Socket closed"));
+  EXPECT_TRUE(Await(ChannelTo(relay.port()).get(), State::kReady))
+      << "the attempt after the next comes through";
 }
 
 TEST(ServerChannelTest, WithTlsManyUsersOfOneFailedChannelReplaceItOnce) {
