@@ -222,7 +222,7 @@ TEST_F(ClientCoreTest, EachNewGenerationStartsTheTimeoutAgain) {
     over = true;
   });
   const auto await = [](const std::function<bool()>& condition) {
-    for (int i = 0; i < 10000 && !condition(); ++i)
+    for (int i = 0; i < 60'000 && !condition(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return condition();
   };

@@ -140,7 +140,7 @@ TEST(ClientServerTest, CommitWaitsForPserversWithoutPulledKeys) {
   const auto ticket = a->StartCommit(0, std::move(next));
   // Its answer from pserver 0 can come only after b's commit there.
   std::shared_ptr<JobTables> first = cluster.pserver(0)->Find("job-1");
-  const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(10);
+  const absl::Time deadline = Clock::Real()->Now() + absl::Seconds(60);
   while (first->parked_for_test() == 0 && Clock::Real()->Now() < deadline)
     std::this_thread::yield();
   EXPECT_EQ(first->parked_for_test(), 1u);

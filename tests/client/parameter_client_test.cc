@@ -156,7 +156,7 @@ TEST_F(ParameterClientTest, WaitsForAJobThatIsNotOpenYet) {
 }
 
 TEST_F(ParameterClientTest, TimeoutNamesPserverAndStep) {
-  auto client = Client(absl::Milliseconds(300));  // no pserver listens
+  auto client = Client(absl::Seconds(1));  // no pserver listens
   auto ones = Ones(*client, 3);
   const absl::Status pulled = client->WaitPull(client->StartPull(ones->Pull()));
   EXPECT_EQ(pulled.code(), absl::StatusCode::kDeadlineExceeded);

@@ -100,7 +100,7 @@ class TakeoverTest : public testing::TestWithParam<std::tuple<TestMode, NetworkK
     for (const uint64_t life : lives_) job_.add_incarnations(life);
   }
   void AwaitHello(uint32_t p) {
-    for (int i = 0; i < 2000 && Report(p).awaited_ranks_size() > 0; ++i)
+    for (int i = 0; i < 12'000 && Report(p).awaited_ranks_size() > 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ASSERT_EQ(Report(p).awaited_ranks_size(), 0);
   }

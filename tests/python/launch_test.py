@@ -228,7 +228,7 @@ class LaunchTest(StandInTest):
     def test_an_interrupt_cancels_and_goes_on(self):
         run = self.launch(WAITS)
         next(iter(run.progress))
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with self.assertRaises(KeyboardInterrupt):
             run.wait(30)
         self.assertEqual(run._process.returncode, 130)

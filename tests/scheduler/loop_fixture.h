@@ -115,7 +115,7 @@ class LocalScheduler {
     return Await([&](DoneStatus done) { intake_.Shutdown(std::move(done)); });
   }
   bool AwaitState(JobState state) {
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       const ClusterStatus status = loop_.GetStatus();
       if (status.jobs_size() > 0 && status.jobs(0).state() == state) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -283,7 +283,7 @@ TEST_F(WatchJobTest, ASchedulerThatWasAwayIsToldAgain) {
   options_.unreachable_after = absl::Seconds(20);
   options_.interrupted = [] { return true; };
   options_.cancel_on_interrupt = true;
-  options_.grace = absl::Seconds(1);
+  options_.grace = absl::Seconds(3);
   options_.save_grace = absl::ZeroDuration();
   ASSERT_TRUE(WatchUntilEnd(options_).ok());
   EXPECT_EQ(scheduler_.cancels, 2);

@@ -138,11 +138,11 @@ TEST_P(BoundedHttpServerTest, BytesThatDripInDoNotExtendTheTime) {
   HttpConnection client(port_, client_.get());
   client.Send("GET /page HTTP/1.1\r\nX: ");
   bool taken = true;
-  for (int i = 0; i < 200 && taken; ++i) {
+  for (int i = 0; i < 3000 && taken; ++i) {
     taken = client.Send("a");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  EXPECT_FALSE(taken) << "the connection is still open after 4 s";
+  EXPECT_FALSE(taken) << "the connection is still open after 60 s";
 }
 
 TEST_P(BoundedHttpServerTest, SilentConnectionsMakeRoomForOthers) {
@@ -315,11 +315,11 @@ TEST_P(BoundedHttpsServerTest, BytesThatDripIntoAHandshakeDoNotExtendTheTime) {
   HttpConnection client(port_);
   client.SendRaw(std::string("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03", 11));
   bool taken = true;
-  for (int i = 0; i < 200 && taken; ++i) {
+  for (int i = 0; i < 3000 && taken; ++i) {
     taken = client.SendRaw("a");
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  EXPECT_FALSE(taken) << "the connection is still open after 4 s";
+  EXPECT_FALSE(taken) << "the connection is still open after 60 s";
 }
 
 TEST_P(BoundedHttpsServerTest, PlainHttpIsToldToUseTls) {

@@ -20,7 +20,7 @@ class HttpConnection {
   explicit HttpConnection(int port, SSL_CTX* tls = nullptr)
       : fd_(socket(AF_INET, SOCK_STREAM, 0)), tls_(tls != nullptr ? SSL_new(tls) : nullptr) {
     signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to a closed connection
-    const timeval timeout = {10, 0};
+    const timeval timeout = {60, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
     sockaddr_in address = {};
@@ -61,7 +61,7 @@ class HttpConnection {
     if (tls_ != nullptr) SSL_shutdown(tls_.get());
     shutdown(fd_, SHUT_WR);
   }
-  // Everything that comes until the server closes, or sends nothing for 10 s.
+  // Everything that comes until the server closes, or sends nothing for 60 s.
   std::string Receive() {
     if (tls_ == nullptr) return ReceiveRaw();
     std::string answer;

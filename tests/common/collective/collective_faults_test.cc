@@ -215,7 +215,7 @@ TEST_P(CollectiveFaultsTest, AStoppedRankIsNamedSoonAfterTheTimeout) {
   }
   EXPECT_GE(named, shm ? stopped : 1);
   EXPECT_GT(Now() - start, 1.6);
-  EXPECT_LT(Now() - start, 20);
+  EXPECT_LT(Now() - start, 60);
   // It goes on, and learns that the others have given up.
   group.Signal(stopped, SIGCONT);
   const Report late = group.Result(stopped);
@@ -232,7 +232,7 @@ TEST_P(CollectiveFaultsTest, ARankThatNeverJoinsIsNamed) {
   const double start = Now();
   const std::vector<absl::Status> results = group.Run(
       [&](uint32_t r, Collective& c) { return r == 2 ? absl::OkStatus() : c.Join(1, cards, r); });
-  EXPECT_LT(Now() - start, 20);
+  EXPECT_LT(Now() - start, 60);
   for (uint32_t r = 0; r < 2; ++r) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(results[r]) || absl::IsUnavailable(results[r]))
         << results[r];
@@ -360,7 +360,7 @@ TEST(ShmCollectiveTest, GarbageWrittenByAPeerNeitherCrashesNorHangs) {
       }
       return status;
     });
-    EXPECT_LT(Now() - start, 10) << "seed " << seed;
+    EXPECT_LT(Now() - start, 60) << "seed " << seed;
     done = true;
     scribbler.join();
   }

@@ -47,7 +47,7 @@ CollectiveWelcome Visit(const CollectiveCard& card, const CollectiveHello& hello
   CollectiveWelcome welcome;
   auto connection = UnixConnection::Connect(card.socket());
   if (!connection.ok() || !connection->Send(hello.SerializeAsString()).ok()) return welcome;
-  const auto packet = connection->Receive(absl::Seconds(5));
+  const auto packet = connection->Receive(absl::Seconds(60));
   if (packet.ok()) {
     EXPECT_TRUE(packet->descriptors.empty());
     welcome.ParseFromString(packet->bytes);
@@ -56,7 +56,9 @@ CollectiveWelcome Visit(const CollectiveCard& card, const CollectiveHello& hello
 }
 
 TEST(ShmRendezvousTest, OnlyMissingRanksOfThisGenerationAreLetIn) {
-  Ranks ranks(2, absl::Seconds(3));
+  Ranks ranks(2);
+  absl::Status joined;
+  std::thread join([&] { joined = ranks.sides[0]->Join(ranks.cards).status(); });
   std::vector<std::thread> visitors;
   CollectiveHello hello;
   hello.set_generation(1);
@@ -73,8 +75,10 @@ TEST(ShmRendezvousTest, OnlyMissingRanksOfThisGenerationAreLetIn) {
   visitors.emplace_back([&, hello] { EXPECT_NE(Visit(ranks.cards[0], hello).refusal(), ""); });
   // One that says nothing delays nobody.
   auto silent = UnixConnection::Connect(ranks.cards[0].socket());
-  EXPECT_EQ(ranks.sides[0]->Join(ranks.cards).status().code(), absl::StatusCode::kDeadlineExceeded);
   for (std::thread& visitor : visitors) visitor.join();
+  ranks.sides[0]->Cancel();
+  join.join();
+  EXPECT_EQ(joined.code(), absl::StatusCode::kCancelled) << joined;
 }
 
 TEST(ShmRendezvousTest, TheOldestOfTooManyStrangersMakesRoom) {
@@ -85,7 +89,7 @@ TEST(ShmRendezvousTest, TheOldestOfTooManyStrangersMakesRoom) {
   for (size_t i = 0; i < 3 * kMaxStrangers; ++i) {
     auto stranger = UnixConnection::Connect(ranks.cards[0].socket());
     // The queue of the kernel is full for a moment.
-    for (int tries = 0; !stranger.ok() && tries < 500; ++tries) {
+    for (int tries = 0; !stranger.ok() && tries < 60'000; ++tries) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       stranger = UnixConnection::Connect(ranks.cards[0].socket());
     }
@@ -93,7 +97,7 @@ TEST(ShmRendezvousTest, TheOldestOfTooManyStrangersMakesRoom) {
     strangers.push_back(*std::move(stranger));
   }
   // The first one is closed although the rank that is missing has not come.
-  EXPECT_EQ(strangers[0].Receive(absl::Seconds(20)).status().code(),
+  EXPECT_EQ(strangers[0].Receive(absl::Seconds(60)).status().code(),
             absl::StatusCode::kUnavailable);
   second = ranks.sides[1]->Join(ranks.cards);
   join.join();

@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 struct Ranks {
-  explicit Ranks(uint32_t n, absl::Duration timeout = absl::Seconds(10)) : joined(n) {
+  explicit Ranks(uint32_t n, absl::Duration timeout = absl::Seconds(60)) : joined(n) {
     CollectiveOptions options;
     options.bind_address = "127.0.0.1";
     options.timeout = timeout;
@@ -63,7 +63,7 @@ TEST(TcpRendezvousTest, EveryTwoRanksAreConnected) {
       if (a == b) continue;
       // The connection carried nothing else.
       pollfd state = {(*ranks.joined[a])[b].get(), POLLIN, 0};
-      ASSERT_EQ(poll(&state, 1, 5000), 1);
+      ASSERT_EQ(poll(&state, 1, 60'000), 1);
       ASSERT_EQ(recv(state.fd, &byte, 1, 0), 1);
       EXPECT_EQ(byte, static_cast<char>(10 * b + a));
     }
@@ -115,12 +115,12 @@ TEST(TcpRendezvousTest, StrangersAreTurnedAwayWithoutAnAnswer) {
 }
 
 TEST(TcpRendezvousTest, AGreetingIsGoodForOneConnection) {
-  Ranks ranks(3, absl::Milliseconds(500));
+  Ranks ranks(3, absl::Seconds(3));
   const FileDescriptor first = ConnectAsStranger(ranks.cards[0].address());
   SendAll(first, GreetingTo(ranks.cards[0]));
   std::thread join([&] { ranks.Join(0); });
   pollfd state = {first.get(), POLLIN, 0};
-  EXPECT_EQ(poll(&state, 1, 5000), 1);
+  EXPECT_EQ(poll(&state, 1, 60'000), 1);
   char answer[40];
   ASSERT_EQ(recv(first.get(), answer, sizeof(answer), MSG_WAITALL), 40);
   EXPECT_EQ(std::string(answer + 24, 16), ranks.cards[1].nonce());

@@ -23,7 +23,7 @@ inline FileDescriptor ConnectAsStranger(const std::string& address) {
 }
 
 // Reads until the other side closes the connection; returns what it said.
-inline std::string ReadToEnd(const FileDescriptor& fd, int timeout_ms = 5000) {
+inline std::string ReadToEnd(const FileDescriptor& fd, int timeout_ms = 60'000) {
   std::string bytes;
   char part[4096];
   pollfd state = {fd.get(), POLLIN, 0};

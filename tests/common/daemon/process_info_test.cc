@@ -22,13 +22,18 @@ TEST(ProcessInfoTest, ProcessAndItsChildShareTheirSpace) {
 
 TEST(ProcessInfoTest, CpuTimeGrowsWithWorkAndNotWithWaiting) {
   const double before = CpuSeconds();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (CpuSeconds() < before + 0.02 && std::chrono::steady_clock::now() < deadline) {
   }
-  const double worked = CpuSeconds();
-  EXPECT_GE(worked, before + 0.02);
-  usleep(20'000);
-  EXPECT_LT(CpuSeconds(), worked + 0.015);
+  EXPECT_GE(CpuSeconds(), before + 0.02);
+  // A host may charge this process for time that it takes away from it.
+  double used = 1;
+  for (int i = 0; i < 50 && used >= 0.015; ++i) {
+    const double rested = CpuSeconds();
+    usleep(20'000);
+    used = CpuSeconds() - rested;
+  }
+  EXPECT_LT(used, 0.015);
 }
 
 TEST(ProcessInfoTest, DistinguishesRunningStoppedAndEndedProcesses) {

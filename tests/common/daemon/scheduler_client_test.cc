@@ -99,6 +99,7 @@ TEST(SchedulerClientTest, FirstCallFindsTheOneThatLeads) {
                                   absl::StrCat(leader.address(), ",", ClosedPort())}) {
     const auto client = SchedulerClient::Create(list, Clock::Real());
     EXPECT_EQ(client->address(), list);
+    ASSERT_TRUE(client->WaitReady(absl::Seconds(60), nullptr).ok());
     const auto status = client->GetStatus();
     ASSERT_TRUE(status.ok()) << status.status();
     EXPECT_EQ(status->name(), "leader");
@@ -148,10 +149,10 @@ TEST(SchedulerClientTest, LeavesASilentOneWhenAnotherOneLeads) {
       SchedulerClient::Create(absl::StrCat(first.address(), ",", second.address()), Clock::Real());
   ASSERT_EQ(WhoAnswers(client.get()), "first");
   first.SetSilent(true);
-  const absl::Time begin = Clock::Real()->Now();
   const auto cut_short = client->GetStatus();
   EXPECT_TRUE(absl::IsUnavailable(cut_short.status())) << cut_short.status();
-  EXPECT_LT(Clock::Real()->Now() - begin, absl::Seconds(8)) << "sooner than the call's deadline";
+  EXPECT_THAT(std::string(cut_short.status().message()), HasSubstr("leads now"))
+      << "the call has met its deadline";
   EXPECT_EQ(WhoAnswers(client.get()), "second");
 }
 
@@ -180,10 +181,10 @@ TEST(SchedulerClientTest, ComesThroughAfterAHandshakeThatWasCut) {
     CuttingRelay relay(leader.port(), /*bytes=*/100, /*cuts=*/1);
     const auto client =
         SchedulerClient::Create(absl::StrCat("127.0.0.1:", relay.port()), Clock::Real(), *worker);
-    const absl::Time end = Clock::Real()->Now() + absl::Seconds(10);
+    const absl::Time end = Clock::Real()->Now() + absl::Seconds(60);
     absl::Status answered = absl::UnavailableError("");
     if (waits) {
-      answered = client->WaitReady(absl::Seconds(10), nullptr);
+      answered = client->WaitReady(absl::Seconds(60), nullptr);
     } else {
       while (absl::IsUnavailable(answered) && Clock::Real()->Now() < end)
         answered = client->GetStatus().status();

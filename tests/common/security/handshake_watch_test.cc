@@ -41,7 +41,7 @@ class HandshakeWatchTest : public testing::Test {
   }
   // Waits for the line of refusal `n`.
   std::string AwaitLine(uint64_t n) {
-    const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
+    const absl::Time end = Clock::Real()->Now() + absl::Seconds(60);
     std::vector<std::string> lines;
     while (lines.size() < n && Clock::Real()->Now() < end) {
       Clock::Real()->Sleep(absl::Milliseconds(5));

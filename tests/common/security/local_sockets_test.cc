@@ -49,7 +49,7 @@ TEST(LocalSocketsTest, BothSourcesSayTheSame) {
   options.user = geteuid();
   const ServerProcess server(options);
   const ClientEnd client(server.port());
-  for (int i = 0; i < 10000 && server.accepted() == 0; ++i) usleep(1000);
+  server.AwaitOne();
   sockaddr_in own = {};
   socklen_t size = sizeof(own);
   ASSERT_EQ(getsockname(client.fd(), reinterpret_cast<sockaddr*>(&own), &size), 0);

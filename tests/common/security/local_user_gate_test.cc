@@ -53,7 +53,7 @@ bool IsServed(int port) {
   pollfd waiting = {client, POLLIN, 0};
   const bool served =
       connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      poll(&waiting, 1, 10'000) == 1 && recv(client, &byte, 1, 0) == 1;
+      poll(&waiting, 1, 60'000) == 1 && recv(client, &byte, 1, 0) == 1;
   close(client);
   return served;
 }

@@ -30,7 +30,7 @@ class RecordedAudit {
   // Waits until the log has `text`. A refusal is counted before its line is written, so a line that
   // another thread writes must be waited for.
   bool AwaitText(const std::string& text) {
-    for (int i = 0; i < 2000 && Text().find(text) == std::string::npos; ++i)
+    for (int i = 0; i < 6000 && Text().find(text) == std::string::npos; ++i)
       Clock::Real()->Sleep(absl::Milliseconds(10));
     return Text().find(text) != std::string::npos;
   }
@@ -39,7 +39,7 @@ class RecordedAudit {
   }
   // Waits for refusals that other threads record, and returns how many there are then.
   uint64_t AwaitRefusals(const std::string& method, const std::string& reason, uint64_t least) {
-    for (int i = 0; i < 1000 && Refusals(method, reason) < least; ++i)
+    for (int i = 0; i < 6000 && Refusals(method, reason) < least; ++i)
       Clock::Real()->Sleep(absl::Milliseconds(10));
     return Refusals(method, reason);
   }

@@ -49,7 +49,7 @@ TEST_P(ServerOwnerTest, AServerThatHasAcceptedIsTrustedByItsUserAlone) {
   options.user = ServerUser();
   const ServerProcess server(options);
   const ClientEnd client(server.port());
-  for (int i = 0; i < 10000 && server.accepted() == 0; ++i) usleep(1000);
+  server.AwaitOne();
   EXPECT_EQ(CheckServerOf(client.fd(), options.user, GetParam()), absl::OkStatus());
   EXPECT_TRUE(
       absl::IsPermissionDenied(CheckServerOf(client.fd(), OtherThan(options.user), GetParam())));
@@ -98,7 +98,7 @@ TEST_P(ServerOwnerTest, AListenerThatFollowsDoesNotVouchForAnOlderConnection) {
   options.port = static_cast<uint16_t>(FreePort());
   ServerProcess before(options);
   const ClientEnd client(before.port());
-  for (int i = 0; i < 10000 && before.accepted() == 0; ++i) usleep(1000);
+  before.AwaitOne();
   before.Stop();
   options.user = geteuid();
   const ServerProcess after(options);
@@ -121,7 +121,7 @@ TEST(CheckServerOfTest, AsksAKernelThatHasOneSourceOrBoth) {
 TEST(CheckServerOfTest, WithoutDescriptorsNobodyIsTrusted) {
   const ServerProcess server({geteuid()});
   const ClientEnd client(server.port());
-  for (int i = 0; i < 10000 && server.accepted() == 0; ++i) usleep(1000);
+  server.AwaitOne();
   const NoDescriptorsLeft none;
   EXPECT_TRUE(absl::IsUnavailable(CheckServerOf(client.fd(), geteuid())));
   for (const OwnerSource source : {OwnerSource::kSocketDiagnostics, OwnerSource::kProcTables})

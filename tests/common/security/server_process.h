@@ -46,10 +46,14 @@ class ServerProcess {
 
   uint16_t port() const { return static_cast<uint16_t>(report_->port); }
   int accepted() const { return report_->accepted; }
+  // Waits until it has accepted a connection.
+  void AwaitOne() const {
+    for (int i = 0; i < 60'000 && accepted() == 0; ++i) usleep(1000);
+  }
   int bytes() const { return report_->bytes; }
   // Waits until it has accepted so many connections, and seen the end of each or its first bytes.
   void AwaitAccepted(int count) const {
-    for (int i = 0; i < 10000 && report_->done < count; ++i) usleep(1000);
+    for (int i = 0; i < 60'000 && report_->done < count; ++i) usleep(1000);
     EXPECT_GE(report_->done, count);
   }
   void Stop() {

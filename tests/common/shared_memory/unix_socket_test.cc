@@ -16,7 +16,7 @@
 namespace sluice {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(10);
+constexpr absl::Duration kLong = absl::Seconds(60);
 
 std::string Name(const char* test) { return absl::StrCat("sluice-test-", getpid(), "-", test); }
 

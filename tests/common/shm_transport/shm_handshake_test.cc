@@ -16,7 +16,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kRing = 8192;
-constexpr absl::Duration kLong = absl::Seconds(10);
+constexpr absl::Duration kLong = absl::Seconds(60);
 
 UnixConnection::Packet Hello(const ShmHello& hello, const std::string& token, int fd) {
   UnixConnection::Packet packet;

@@ -22,7 +22,7 @@
 namespace sluice {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(10);
+constexpr absl::Duration kLong = absl::Seconds(60);
 
 PeerIdentity WorkerOfRank(const std::string& rank) {
   PeerIdentity peer;

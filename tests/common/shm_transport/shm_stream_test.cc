@@ -200,8 +200,9 @@ TEST(HostilePeerFuzzTest, RandomBytesAndPositionsAreSurvived) {
     if (random() % 2 == 0) peer = ShmLink();
   }
   LinkPair links(kShmStreamRing);
-  RecordedStream server(ShmStream::Side::kServer, std::move(links.server), host, thread);
-  RecordedStream client(ShmStream::Side::kClient, std::move(links.client), host, thread);
+  const auto patient = HostForTest();
+  RecordedStream server(ShmStream::Side::kServer, std::move(links.server), patient, thread);
+  RecordedStream client(ShmStream::Side::kClient, std::move(links.client), patient, thread);
   client.Send("still there");
   EXPECT_TRUE(server.AwaitMessages(1));
 }

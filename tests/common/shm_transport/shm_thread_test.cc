@@ -93,14 +93,15 @@ TEST_F(ShmThreadTest, WhatADyingPeerHasWrittenIsStillRead) {
 
 class ImpatientThreadTest : public ShmThreadTest {
  protected:
-  ImpatientThreadTest() : ShmThreadTest(absl::Milliseconds(500)) {}
+  ImpatientThreadTest() : ShmThreadTest(absl::Seconds(2)) {}
 };
 
 TEST_F(ImpatientThreadTest, APeerThatIsSilentButLivesIsKept) {
   Connect();
   client_->Send("x");
   ASSERT_TRUE(server_->AwaitMessages(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  // Longer than a peer that does not answer would be kept.
+  std::this_thread::sleep_for(std::chrono::seconds(5));
   client_->Send("y");
   EXPECT_TRUE(server_->AwaitMessages(2));
 }

@@ -166,7 +166,7 @@ TEST(GrpcTransportTest, PeerThatFallsSilentIsUnavailableAfterKeepalive) {
   auto server = StartServer(scripted.factory());
   TcpRelay relay(server->port());
   GrpcTransport::Options options;
-  options.keepalive_time = options.keepalive_timeout = absl::Milliseconds(300);
+  options.keepalive_time = options.keepalive_timeout = absl::Seconds(1);
   GrpcTransport transport(options);
   RecordingClient client(&transport, absl::StrCat("127.0.0.1:", relay.port()));
   client.Send("x");

@@ -32,10 +32,10 @@ class Watched {
     change();
     changed_.NotifyAll();
   }
-  // Returns false when the condition does not become true within 20 s.
+  // Returns false when the condition does not become true within 60 s.
   bool Await(const std::function<bool()>& condition) {
     MutexLock lock(&mutex_);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!condition()) {
       const auto left = deadline - std::chrono::steady_clock::now();
       if (left <= std::chrono::nanoseconds(0)) return false;

@@ -212,9 +212,9 @@ TEST(SchedulerLoopTest, WatchersAndRanksAreAnsweredWhenTheirJobEnds) {
   EXPECT_EQ(next.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   EXPECT_EQ(seen.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   ASSERT_TRUE(scheduler.Cancel(job).ok());
-  ASSERT_EQ(next.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  ASSERT_EQ(next.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   EXPECT_EQ(next.get()->phase().kind(), Phase::FINISH);
-  ASSERT_EQ(seen.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  ASSERT_EQ(seen.wait_for(std::chrono::seconds(60)), std::future_status::ready);
   EXPECT_GT(seen.get()->status().version(), version);
 }
 

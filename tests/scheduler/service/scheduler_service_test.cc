@@ -84,7 +84,7 @@ class SchedulerServiceTest : public testing::Test {
   grpc::Status Register(const std::shared_ptr<grpc::Channel>& channel,
                         const RegisterRequest& request) {
     grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(absl::Seconds(5)));
+    context.set_deadline(GrpcDeadline(absl::Seconds(60)));
     RegisterReply reply;
     const grpc::Status status = Scheduler::NewStub(channel)->Register(&context, request, &reply);
     if (status.ok()) members_.push_back(reply);
@@ -136,7 +136,7 @@ class SchedulerServiceTest : public testing::Test {
   static grpc::StatusCode CallAs(const std::shared_ptr<grpc::Channel>& channel, Method method,
                                  uint64_t id, const std::string& secret, Request request = {}) {
     grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(absl::Seconds(5)));
+    context.set_deadline(GrpcDeadline(absl::Seconds(60)));
     request.set_member_id(id);
     request.set_secret(secret);
     Reply reply;
@@ -426,7 +426,7 @@ TEST_F(SchedulerServiceTest, OrdersAreRecordedWithCallerTargetAndOutcome) {
   // Makes the call and returns the end of the text that it adds to the log.
   const auto line_of = [&](const auto& call) {
     grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(absl::Seconds(20)));
+    context.set_deadline(GrpcDeadline(absl::Seconds(60)));
     const size_t before = audit_.Text().size();
     const grpc::Status status = call(&context);
     EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
@@ -593,7 +593,7 @@ TEST_F(SlowFolderTest, SubmissionsThatWaitForAFolderHoldUpNoOtherCallAndAreBound
   EXPECT_TRUE(Register(channel, ROLE_PSERVER, 0).ok());
   for (int i = 0; i < 20; ++i) {
     grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(absl::Seconds(5)));
+    context.set_deadline(GrpcDeadline(absl::Seconds(60)));
     PollRequest request;
     if (!members_.empty()) {
       request.set_member_id(members_[0].member_id());
@@ -675,7 +675,7 @@ TEST_F(SlowStoreTest, OrdersThatWaitForTheStoreHoldUpNoOtherCall) {
     });
   }
   // Each order is logged when it has been taken in.
-  const absl::Time end = Clock::Real()->Now() + absl::Seconds(20);
+  const absl::Time end = Clock::Real()->Now() + absl::Seconds(60);
   while (lines_ < before + 4 * kOfEach && Clock::Real()->Now() < end) std::this_thread::yield();
   EXPECT_EQ(lines_, before + 4 * kOfEach);
   for (int i = 0; i < 5; ++i) {

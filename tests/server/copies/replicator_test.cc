@@ -104,7 +104,7 @@ class ReplicatorTest : public testing::Test {
   }
   template <typename Condition>
   void Await(Condition condition) {
-    for (int i = 0; i < 2000 && !condition(); ++i) {
+    for (int i = 0; i < 6000 && !condition(); ++i) {
       MutexLock lock(&mutex_);
       changed_.WaitFor(&mutex_, std::chrono::milliseconds(10));
     }
@@ -175,7 +175,7 @@ TEST_F(ReplicatorTest, AcknowledgesAloneUntilTheCopiesAreCompleteAndThenWaitsFor
 }
 
 TEST_F(ReplicatorTest, ASilentFollowerIsGivenUp) {
-  patience_ = absl::Milliseconds(100);
+  patience_ = absl::Seconds(2);
   Open(Replicated(1));
   Await([&] { return Complete(); });
   // One that takes no more after the copies are complete.
@@ -453,7 +453,7 @@ class ReplicatorAloneTest : public testing::Test {
   // The times of the first `n` changes of the report.
   std::vector<absl::Time> AwaitChanges(size_t n) {
     MutexLock lock(&mutex_);
-    for (int i = 0; i < 2000 && changes_.size() < n; ++i)
+    for (int i = 0; i < 6000 && changes_.size() < n; ++i)
       changed_.WaitFor(&mutex_, std::chrono::milliseconds(10));
     EXPECT_GE(changes_.size(), n);
     return changes_;

@@ -267,11 +267,13 @@ TEST_F(BatchSourceTest, RefusesMoreBadLinesThanAllowed) {
 }
 
 TEST_F(BatchSourceTest, AnEarlyEndReportsWhatIsTrainedAndGivesUpTheRest) {
+  FakeClock clock;
+  context_.clock = &clock;
   config()->mutable_train()->set_batch_size(10);
   scheduler_.most = 100;
   TaskBatches::Pace pace;
   pace.wants = 3;
-  pace.asked_at = Clock::Real()->Now();
+  pace.asked_at = clock.Now();
   for (uint64_t id = 1; id <= 4; ++id) scheduler_.tasks.push_back(Task(id, 10 * id, 10 * id + 10));
   TaskBatches source(context_, 0, &pace);
   PreparedBatch prepared;
