@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <chrono>
 #include <filesystem>
 #include <future>
 #include <iterator>
@@ -249,7 +250,8 @@ TEST_F(JobOutputTest, FinishedJobsLeaveNoThreads) {
   }
   while (std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) > 8) {
     output.Add({Action(OutputAction::kEnded, dir_ + "/last")});
-    std::this_thread::yield();
+    // Each of these writes a file, for which Stop waits.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   output.Stop();
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/199/result.json"));
