@@ -249,7 +249,7 @@ TEST_F(EtcdMetaStoreTest, CommitNumbersOfOldTermsAreRemoved) {
 
 TEST_F(EtcdMetaStoreTest, PrefixesDoNotSeeEachOther) {
   EtcdMetaStore inner(Options(SharedEtcd()->endpoints(), prefix_ + "/data"));
-  EtcdMetaStore longer(Options(SharedEtcd()->endpoints(), prefix_ + "0"));
+  EtcdMetaStore longer(Options(SharedEtcd()->endpoints(), prefix_ + "0x"));
   int n = 0;
   std::vector<std::pair<EtcdMetaStore*, uint64_t>> stores;
   for (EtcdMetaStore* store : {direct_.get(), &inner, &longer}) {
