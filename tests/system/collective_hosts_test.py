@@ -129,7 +129,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
 
     def test_a_lost_rank_that_restarts_beside_the_other_gives_the_same_bits(self):
         daemons = self.start_all("ab", spares="a")
-        flags = self.flags(2, "--set=checkpoint.every_steps=20", epochs=4)
+        flags = self.flags(2, "--set=checkpoint.every_steps=20", epochs=16)
         expected, _ = self.submit("a", "undisturbed", *flags)
         submit = self.start_submit("moved", *flags)
         self.await_training()
@@ -147,7 +147,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
 
     def test_a_killed_worker_of_the_other_host_is_replaced(self):
         daemons = self.start_all("aabb")
-        flags = self.flags(4, "--set=checkpoint.every_steps=20", epochs=4)
+        flags = self.flags(4, "--set=checkpoint.every_steps=20", epochs=16)
         expected, _ = self.submit("a", "undisturbed", *flags)
         # Rank 2 leads host b, and rank 3 does not.
         for rank in (3, 2):
@@ -172,7 +172,7 @@ class CollectiveHostsTest(NamespaceHostsTest):
     def test_workers_that_cannot_reach_each_other_take_the_job_back_until_they_can(self):
         # Gloo is not told of packets that are lost. The time for a slow worker is 123 s here, and does not count.
         daemons = self.start_all("ab")
-        flags = self.flags(2, engine("GLOO"), "--set=checkpoint.every_steps=20", "--set=train.step_timeout_s=3", epochs=6)
+        flags = self.flags(2, engine("GLOO"), "--set=checkpoint.every_steps=20", "--set=train.step_timeout_s=3", epochs=16)
         expected, _ = self.submit("a", "undisturbed", *flags)
         submit = self.start_submit("parted", *flags)
         self.await_training()

@@ -88,7 +88,7 @@ class DashboardTest(BrowserTest):
         log_dir = self.up("--server_num=2", "--worker_num=2")
         admin = self.admin_addresses(log_dir)["scheduler 0"]
         self.assertIn("http://%s/" % admin, self.sluice("status", log_dir))
-        job = self.sluice("submit", log_dir, "--job=%s" % (ROOT / "configs" / "adult_wide_deep.textproto"), "--worker_num=2", "--epochs=2000",
+        job = self.sluice("submit", log_dir, "--job=%s" % (ROOT / "configs" / "adult_wide_deep.textproto"), "--worker_num=2", "--epochs=100000",
                           "--output_dir=%s" % (self.tmp / "out"), "--detach").split()[-1]
         self.open("http://%s/" % admin)
         self.await_text("#jobs tbody", re.escape(job))

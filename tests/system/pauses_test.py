@@ -8,7 +8,7 @@ import unittest
 
 from sluice_testing import SluiceTest, wait_until
 
-SYNC = ("--server_num=2", "--worker_num=2", "--a_sync=false", "--epochs=12", "--batch_size=64")
+SYNC = ("--server_num=2", "--worker_num=2", "--a_sync=false", "--epochs=30", "--batch_size=64")
 
 
 class PausesTest(SluiceTest):

@@ -512,7 +512,7 @@ torch.manual_seed(1)
         flags = ["--a_sync=false", "--set=checkpoint.every_steps=90"]
         hold = self.tmp / "hold"
         hold.touch()
-        launcher = self.start_training(*flags, arguments=["--epochs=2", "--stateful", "--slow=0.01", "--slow_while=%s" % hold])
+        launcher = self.start_training(*flags, arguments=["--epochs=2", "--stateful", "--slow=0.05", "--slow_while=%s" % hold])
         self.await_output(launcher, r"checkpoint of step 90 is complete")
         launcher.kill()
         launcher.wait()

@@ -46,7 +46,7 @@ class ReplicaTest(SluiceTest):
                 found |= {int(copies.get("pserver", 0)) for copies in job.get("copies", []) if copies.get("complete")}
         return found
 
-    def begin(self, name, *flags, pservers=2, epochs=12, lease_s=LEASE_S):
+    def begin(self, name, *flags, pservers=2, epochs=20, lease_s=LEASE_S):
         launcher = self.start_launch("--server_num=%d" % pservers, "--worker_num=2", "--epochs=%d" % epochs, REPLICAS,
                                      "--lease_ms=%d" % (1000 * lease_s), *flags, name=name)
         self.await_step(launcher, 1, name)

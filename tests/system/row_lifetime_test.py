@@ -9,6 +9,7 @@ BATCH = 40
 DAY = 60 * BATCH  # examples of a day
 FRESH = 400  # keys that a day brings and no other has
 SYNC = ("--a_sync=false", "--threads=1", "--worker_num=2")
+EPOCHS = "--epochs=50"  # the progress lags behind the job, which must not end before the kill
 
 
 class RowLifetimeTest(DisturbedLaunchTest):
@@ -33,7 +34,7 @@ checkpoint { every_steps: 20 }""" % expire).rename(self.tmp / ("days%s.textproto
 
     def test_expiry_leaves_the_same_bits_on_any_placement_and_after_a_loss(self):
         job = self.job_of_days(1, expire="after_steps: 15")
-        shape = (*SYNC, "--epochs=20", "--batch_size=%d" % (BATCH // 2))
+        shape = (*SYNC, EPOCHS, "--batch_size=%d" % (BATCH // 2))
         expected, _ = self.launch(*shape, "--server_num=1", job=job, name="one")
         kept, _ = self.launch(*shape, "--server_num=1", "--set=tables[0].expire.after_steps=100000", job=job, name="kept")
         self.assertNotEqual(kept["model_digest"], expected["model_digest"], "rows must go")
@@ -50,7 +51,7 @@ checkpoint { every_steps: 20 }""" % expire).rename(self.tmp / ("days%s.textproto
 
     def test_an_interrupted_job_resumes_to_the_same_bits(self):
         job = self.job_of_days(1, expire="after_steps: 15")
-        shape = (*SYNC, "--epochs=20", "--batch_size=%d" % (BATCH // 2), "--server_num=2")
+        shape = (*SYNC, EPOCHS, "--batch_size=%d" % (BATCH // 2), "--server_num=2")
         expected, _ = self.launch(*shape, job=job, name="whole")
         launcher = self.start_launch(*shape, job=job, name="run")
         self.await_step(launcher, self.random.randrange(30, 300))

@@ -12,7 +12,7 @@ from sluice_testing import (ADULT, ADULT_TRAIN_EXAMPLES, DisturbedLaunchTest, fr
 
 STEPS = 128  # an epoch of Adult with two workers of batch 128
 KILLED_BEFORE = 2 * STEPS  # the progress shows a smaller step when the scheduler is killed first
-EPOCHS = 10  # the progress lags behind the job, which must not end before the last kill
+EPOCHS = 16  # the progress lags behind the job, which must not end before the last kill
 SHAPE = ("--server_num=2", "--worker_num=2", "--a_sync=false", "--epochs=%d" % EPOCHS, "--set", "checkpoint.every_steps=20")
 
 

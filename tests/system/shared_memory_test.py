@@ -129,7 +129,7 @@ class SharedMemoryTest(NothingLeftTest):
 
 class StoppedPeersTest(NothingLeftTest):
     """A stopped process holds its memory and its sockets open: only its lease tells that it is lost."""
-    EPOCHS, LEASE_S = 20, 8
+    EPOCHS, LEASE_S = 50, 8
     JOB = ("--a_sync=false", "--epochs=%d" % EPOCHS, "--batch_size=128", "--set=checkpoint.every_s=0",
            "--set=checkpoint.every_steps=50", "--set=eval.every_epochs=%d" % EPOCHS)
 

@@ -10,6 +10,7 @@ import urllib.request
 from sluice_testing import ADULT_TRAIN_EXAMPLES, TIME_SCALE, ClusterJobsTest, free_port, needs_etcd, wait_until
 
 LEASE_MS = 5000 * TIME_SCALE  # members that a busy machine starves are not to be lost
+EPOCHS = 15  # of a job that must not end before its leader is killed
 LEFT = 1  # exit code of a scheduler that may be started again
 TERMINATED = 143
 
@@ -96,12 +97,12 @@ class StandbyTest(ClusterJobsTest):
     def test_the_standby_takes_over_when_the_leader_is_killed(self):
         self.start_both()
         self.start_members()
-        expected = self.result(self.submit("undisturbed", "--a_sync=false", "--epochs=3"), "undisturbed")
+        expected = self.result(self.submit("undisturbed", "--a_sync=false", "--epochs=%d" % EPOCHS), "undisturbed")
         leader = 0
         for name, flags in (("sync", ("--a_sync=false",)),
                             ("async", ("--a_sync=true", "--k_steps=0", "--set", "data.task_bytes=20000"))):
             with self.subTest(name):
-                job = self.submit(name, "--epochs=3", "--set", "train.log_every=5", *flags)
+                job = self.submit(name, "--epochs=%d" % EPOCHS, "--set", "train.log_every=5", *flags)
                 self.await_training(job)
                 self.schedulers[leader].kill()
                 begin = time.monotonic()
@@ -112,7 +113,7 @@ class StandbyTest(ClusterJobsTest):
                 self.await_standby(leader)
                 leader = 1 - leader
                 result = self.result(job, name)
-                self.assertEqual((result["status"], result["examples"]), ("done", 3 * ADULT_TRAIN_EXAMPLES))
+                self.assertEqual((result["status"], result["examples"]), ("done", EPOCHS * ADULT_TRAIN_EXAMPLES))
                 self.assertEqual(result["recovery"]["scheduler_restarts"], 1)
                 for field in ("worker_losses", "pserver_losses", "rollbacks", "updates_lost", "examples_replayed"):
                     self.assertEqual(result["recovery"][field], 0, field)
