@@ -9,7 +9,7 @@ import unittest
 import urllib.parse
 import urllib.request
 
-from sluice_testing import ADULT, ROOT, SluiceTest, free_port, wait_until
+from sluice_testing import ADULT, PATIENCE, ROOT, SluiceTest, free_port, wait_until
 
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yml"
 GRAFANA = ROOT / "deploy" / "grafana" / "sluice.json"
@@ -43,7 +43,7 @@ class AlertsTest(SluiceTest):
 
     def ask(self, address, path):
         try:
-            with urllib.request.urlopen("http://%s/api/v1/%s" % (address, path), timeout=10) as reply:
+            with urllib.request.urlopen("http://%s/api/v1/%s" % (address, path), timeout=PATIENCE) as reply:
                 return json.load(reply)["data"]
         except OSError:  # not up yet
             return None
@@ -62,16 +62,17 @@ class AlertsTest(SluiceTest):
         queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
         self.assertGreater(len(queries), 15)
         # The labels `job` are of Sluice: honor_labels.
-        filled = {query: query.replace("$job", job).replace("$__rate_interval", "10s") for query in queries}
+        filled = {query: query.replace("$job", job).replace("$__rate_interval", "30s") for query in queries}
+        empty = set(queries)  # those that have not returned data yet: a scrape may fail on a busy machine
 
-        def empty():
-            def result(query):
+        def all_return():
+            for query in sorted(empty):
                 data = self.ask(address, "query?" + urllib.parse.urlencode({"query": filled[query]}))
-                return [one for one in (data or {"result": []})["result"] if one["value"][1] != "NaN"]
-            return [query for query in queries if not result(query)]
-        wait_until(lambda: not empty(), lambda: "without data: %s" % empty())
-        names = self.ask(address, "label/job/values")
-        self.assertIn(job, names)
+                if any(one["value"][1] != "NaN" for one in (data or {"result": []})["result"]):
+                    empty.remove(query)
+            return not empty
+        wait_until(all_return, lambda: "without data: %s" % sorted(empty))
+        wait_until(lambda: job in (self.ask(address, "label/job/values") or []), "the label of the job")
 
     def test_a_killed_worker_fires_the_alert_of_a_lost_member(self):
         scheduler = "127.0.0.1:%d" % free_port()
@@ -80,7 +81,7 @@ class AlertsTest(SluiceTest):
         def daemon(who, *flags):
             name = who.split()[0]
             return self.start("sluice-" + name, "--log_dir=%s" % (self.tmp / "log"), "--admin_bind=%s" % admin[who], *flags)
-        daemon("scheduler", "--bind=%s" % scheduler, "--server_num=1", "--worker_num=2", "--heartbeat_ms=200", "--lease_ms=2000")
+        daemon("scheduler", "--bind=%s" % scheduler, "--server_num=1", "--worker_num=2", "--heartbeat_ms=200", "--lease_ms=6000")
         daemon("pserver", "--scheduler=%s" % scheduler, "--rank=0", "--bind=127.0.0.1:0")
         worker = [daemon("worker %d" % rank, "--scheduler=%s" % scheduler, "--rank=%d" % rank) for rank in range(2)][1]
         address = self.prometheus(sorted(admin.values()))
@@ -89,8 +90,13 @@ class AlertsTest(SluiceTest):
             data = self.ask(address, "query?query=sluice_scheduler_members")
             return {one["metric"]["role"]: one["value"][1] for one in (data or {"result": []})["result"]}
         wait_until(lambda: members() == {"pserver": "1", "worker": "2"}, "Prometheus has the members")
-        wait_until(lambda: self.ask(address, "rules")["groups"][0].get("lastEvaluation", "0") > "1", "the rules are judged")
-        self.assertEqual(self.firing(address), set())
+
+        def judged():
+            rules = self.ask(address, "rules")
+            return rules and rules["groups"][0].get("lastEvaluation", "0") > "1"
+        wait_until(judged, "the rules are judged")
+        # A scrape that a busy machine delays for more than a second fires an alert for a moment.
+        wait_until(lambda: self.firing(address) == set(), lambda: "no alert fires: %s" % self.firing(address))
 
         worker.kill()
         worker.wait()

@@ -7,7 +7,7 @@ import signal
 import time
 import unittest
 
-from sluice_testing import ADULT, ENDED, TIME_SCALE, SluiceTest, free_port, processes_naming, wait_until
+from sluice_testing import ADULT, ENDED, PATIENCE, TIME_SCALE, SluiceTest, free_port, processes_naming, wait_until
 
 LONG = ("--epochs=100000", "--set=eval.every_epochs=0")
 
@@ -112,7 +112,8 @@ class ClusterTest(SluiceTest):
             self.exit_code(up)
             # One write tells all daemons to stay, then `up` ends. If it is killed in between, the whole cluster stays.
             left, since = processes_naming(str(log_dir)), time.monotonic()
-            while left and time.monotonic() < since + 4 * TIME_SCALE:  # until none seems to be about to end
+            # Until none seems to be about to end.
+            while left and time.monotonic() < since + (4 if len(left) in (5, 6) else PATIENCE) * TIME_SCALE:
                 time.sleep(0.05)
                 now = processes_naming(str(log_dir))
                 if now != left:
@@ -311,9 +312,8 @@ class ClusterTest(SluiceTest):
             doing = next(w["doing"] for w in now["workers"] if w["rank"] == 0)
             self.assertRegex(doing, r"pserver|commit|pull|step")
             # It says when it gives up, and has no speed that it once had.
-            still = self.await_job(log_dir, job, lambda j: "gives up in" in next(w["doing"] for w in j["workers"] if w["rank"] == 0)
-                                   , "a stalled worker")
-            self.assertEqual([w["examples_per_second"] for w in still["workers"] if w["rank"] == 0], [0])
+            self.await_job(log_dir, job, lambda j: any("gives up in" in w["doing"] and w["examples_per_second"] == 0
+                                                       for w in j["workers"] if w["rank"] == 0), "a stalled worker")
             said = self.sluice("status", log_dir, job)
             self.assertNotRegex(said, r"members|worker 0: .*[1-9] examples/s")
             self.assertIn("gives up in", said)

@@ -8,9 +8,9 @@ import unittest
 from sluice_testing import ADULT, ENDED, SluiceTest, free_port, wait_until
 
 TEST_BIN = pathlib.Path(os.environ.get("SLUICE_TEST_BIN_DIR", "build/release/tests/bin")).resolve()
-WAIT = 4  # seconds
-READ = 0.1  # seconds for each of about a hundred reads of a shard file
-LOAD = 9  # seconds, less than a load takes and more than WAIT
+WAIT = 8  # seconds
+READ = 0.2  # seconds for each of about a hundred reads of a shard file
+LOAD = 18  # seconds, less than a load takes and more than WAIT
 
 
 class ModelLoadingTest(SluiceTest):

@@ -12,7 +12,7 @@ from sluice_testing import ADULT, ROOT, SEED, TIME_SCALE, SluiceTest, wait_until
 sys.path.insert(1, str(ROOT / "tests" / "chaos"))
 from counting_oracle import MEMBERS, PSERVER, Case, CountingTest  # noqa: E402
 
-LEASE_S = 6
+LEASE_S = 10
 ATTEMPTS = 3  # to kill both pservers of a job while it trains
 PATIENCE_S = 5  # of a primary with a silent follower (JobResources.follower_patience)
 REPLICAS = "--set=recovery.replicas=1"

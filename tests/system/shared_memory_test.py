@@ -176,7 +176,7 @@ class StoppedPeersTest(NothingLeftTest):
         self.stopped = int(member["pid"])
         wait_until(lambda: self.losses(what) > 0, lambda: "the loss of %s: %s" % (member, self.status()["jobs"]))
         print("%s: lost after %.1f s; the lease is %d s" % (role, time.monotonic() - stopped, self.LEASE_S), file=sys.stderr)
-        self.assertLess(time.monotonic() - stopped, TIME_SCALE * (self.LEASE_S + 15))
+        self.assertLess(time.monotonic() - stopped, TIME_SCALE * (self.LEASE_S + PATIENCE))
         return submit, int(member["rank"])
 
     def assert_undisturbed_bits(self, submit):

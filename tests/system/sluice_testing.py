@@ -441,5 +441,6 @@ class ClusterJobsTest(SluiceTest):
         wait_until(look, lambda: "%s trains: %s" % (job_id, self.job(job_id)))
 
     def result(self, job_id, name):
-        wait_until(lambda: self.job(job_id).get("state") == "done", lambda: "%s is done: %s" % (job_id, self.job(job_id)))
+        wait_until(lambda: self.job(job_id).get("state") == "done", lambda: "%s is done: %s" % (job_id, self.job(job_id)),
+                   within=4 * PATIENCE)
         return json.loads((self.tmp / name / "result.json").read_text())

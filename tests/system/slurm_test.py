@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from sluice_testing import BIN, ROOT, SluiceTest, free_port, wait_until
+from sluice_testing import BIN, PATIENCE, ROOT, SluiceTest, free_port, wait_until
 
 SCRIPT = ROOT / "deploy" / "slurm" / "sluice.sbatch"
 MISSING = [tool for tool in ("slurmctld", "slurmd", "sbatch", "munged")
@@ -72,7 +72,7 @@ class SlurmTest(SluiceTest):
 
     def ends(self, number, log):
         state = lambda: re.search(r"JobState=(\w+)", self.ask("scontrol", "show", "job", number))[1]
-        wait_until(lambda: state() in ("COMPLETED", "FAILED"), "the job ends")
+        wait_until(lambda: state() in ("COMPLETED", "FAILED"), "the job ends", within=4 * PATIENCE)
         self.assertEqual(state(), "COMPLETED", log.read_text())
 
     def test_a_job_trains_and_its_certificates_end_with_it(self):

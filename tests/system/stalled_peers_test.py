@@ -187,7 +187,7 @@ class StalledPeersTest(SluiceTest):
 
     def result_of(self, job, name, epochs):
         """The result of a job, which must have trained every example of every epoch."""
-        self.assertEqual(self.exit_code(job, 2 * PATIENCE), 0, self.output(name))
+        self.assertEqual(self.exit_code(job, 4 * PATIENCE), 0, self.output(name))
         result = json.loads((self.tmp / name / "result.json").read_text())
         self.assertEqual(result["status"], "done", result)
         self.assertEqual(result["examples"], epochs * ADULT_TRAIN_EXAMPLES)

@@ -7,7 +7,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from sluice_testing import ADULT_TRAIN_EXAMPLES, TIME_SCALE, ClusterJobsTest, free_port, needs_etcd, wait_until
+from sluice_testing import ADULT_TRAIN_EXAMPLES, PATIENCE, TIME_SCALE, ClusterJobsTest, free_port, needs_etcd, wait_until
 
 LEASE_MS = 5000 * TIME_SCALE  # members that a busy machine starves are not to be lost
 EPOCHS = 15  # of a job that must not end before its leader is killed
@@ -61,7 +61,7 @@ class StandbyTest(ClusterJobsTest):
 
     def get(self, i, page):
         try:
-            with urllib.request.urlopen("http://%s%s" % (self.admin[i], page), timeout=10) as answer:
+            with urllib.request.urlopen("http://%s%s" % (self.admin[i], page), timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -172,7 +172,7 @@ class StoreOutputTest(places_test.StoreTest):
                                         "--set=data.train_files=" + data, "--set=data.eval_files=" + data,
                                         log="submit.%d.out" % number))
         for number, one in enumerate(submitted):
-            self.assertEqual(self.exit_code(one), 0, (self.tmp / ("submit.%d.out" % number)).read_text())
+            self.assertEqual(self.exit_code(one, 180), 0, (self.tmp / ("submit.%d.out" % number)).read_text())
         names = sorted(name for name in self.objects("jobs/") if name.endswith("/result.json"))
         self.assertEqual(len(names), len(submitted), self.objects("jobs/"))
         for name in names:

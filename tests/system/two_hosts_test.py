@@ -110,7 +110,7 @@ class TwoHostsTest(NamespaceHostsTest):
         wait_until(lambda: re.search(r"worker [01]: epoch", (self.tmp / "submit").read_text()), "training")
         self.net.unplug("a")
         cut = time.monotonic()
-        self.assertEqual(self.exit_code(submit, within=8 + 30), 1)
+        self.assertEqual(self.exit_code(submit, within=2 * PATIENCE), 1)
         print("the job ended %.1f s after the cut" % (time.monotonic() - cut), file=sys.stderr)
         result = json.loads((self.tmp / "cut" / "result.json").read_text())
         self.assertEqual(result["status"], "failed")
