@@ -44,13 +44,12 @@ struct SparseTrafficRow {
 };
 
 std::string SparseTrafficName(const SparseTrafficRow& row) {
-  return absl::StrCat(row.between == Between::kTls ? "tls/" : "",
-                      row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
-                      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim,
-                      row.zipf ? "/zipf" : "/uniform",
-                      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "",
-                      row.between == Between::kShm ? "/shm" : "",
-                      row.one_at_a_time() ? "/in_flight1" : "");
+  return absl::StrCat(
+      row.between == Between::kTls ? "tls/" : "",
+      row.workers > 1 ? absl::StrCat("workers", row.workers, "/") : "",
+      row.push ? "sparse_push/dim" : "sparse_pull/dim", row.dim, row.zipf ? "/zipf" : "/uniform",
+      row.named_batch ? absl::StrCat("/batch", row.batch >> 10, "k") : "",
+      row.between == Between::kShm ? "/shm" : "", row.one_at_a_time() ? "/in_flight1" : "");
 }
 
 uint64_t KeyOfRank(uint64_t rank) { return MixHash(rank + 1); }
@@ -263,8 +262,7 @@ Benchmark SparseBenchmark(SparseTrafficRow row) {
       sample.limit = rows / (plain != nullptr ? plain->Run(1, batches, kInFlight)
                              : other          ? traffic->Run(1, batches, kInFlight)
                                               : traffic->RunHere(batches));
-      sample.value =
-          sized.workers * rows / traffic->Run(sized.workers, batches, sized.in_flight);
+      sample.value = sized.workers * rows / traffic->Run(sized.workers, batches, sized.in_flight);
       return sample;
     });
   };

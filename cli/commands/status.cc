@@ -43,7 +43,8 @@ std::string DashboardOf(const ParsedCommand& command, const ClusterStatus& statu
   const MemberStatus& scheduler = status.scheduler();
   const bool elsewhere = scheduler.host() != HostName();
   const bool tls = OperatorFiles(command, FindScheduler(command).value_or("")).given();
-  const std::string line = DashboardLine(PrintableLine(scheduler.admin_address()), tls || elsewhere, "");
+  const std::string line =
+      DashboardLine(PrintableLine(scheduler.admin_address()), tls || elsewhere, "");
   return line.empty() ? "" : absl::StrCat("\n", line, "\n");
 }
 

@@ -55,7 +55,7 @@ absl::Status CheckBind(const ParsedCommand& command) {
 void SetRoots(const ParsedCommand& command, const std::string& flag,
               google::protobuf::RepeatedPtrField<std::string>* roots) {
   const char* const variable = std::getenv(("SLUICE_" + absl::AsciiStrToUpper(flag)).c_str());
-  const std::string text = command.Given(flag)    ? command.Text(flag)
+  const std::string text = command.Given(flag)   ? command.Text(flag)
                            : variable != nullptr ? variable
                                                  : "";
   if (text.empty()) return;

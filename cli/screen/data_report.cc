@@ -167,7 +167,8 @@ std::string ColumnJson(const ColumnProfile& column) {
   if (column.kind() == ColumnKind::kDate)
     absl::StrAppend(&json, ", \"date_format\": ", JsonQuoted(column.date_format()));
   if (HoldsDates(column)) {
-    absl::StrAppend(&json, ", \"earliest\": ", TimeText("\"%Y-%m-%dT%H:%M:%SZ\"", column.earliest()),
+    absl::StrAppend(&json,
+                    ", \"earliest\": ", TimeText("\"%Y-%m-%dT%H:%M:%SZ\"", column.earliest()),
                     ", \"latest\": ", TimeText("\"%Y-%m-%dT%H:%M:%SZ\"", column.latest()));
   }
   if (column.kind() == ColumnKind::kSeveralValues) {

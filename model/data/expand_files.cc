@@ -192,7 +192,8 @@ class Expansion {
     }
     std::vector<decltype(matched_)::pointer> asked;
     for (auto& name : matched_) asked.push_back(&name);
-    WaitTogether(asked.size(), [&](size_t i) { asked[i]->second = env_->Match(asked[i]->first, 1); });
+    WaitTogether(asked.size(),
+                 [&](size_t i) { asked[i]->second = env_->Match(asked[i]->first, 1); });
   }
 
   absl::Status AddPattern(const std::string& pattern) {
@@ -222,8 +223,7 @@ class Expansion {
     if (const std::string problem = DataUrlProblem(pattern); !problem.empty())
       return absl::InvalidArgumentError(absl::StrCat("data file \"", pattern, "\" ", problem));
     const auto known = matched_.find(pattern);
-    auto found = known != matched_.end() ? known->second
-                                         : env_->Match(pattern, names_left_);
+    auto found = known != matched_.end() ? known->second : env_->Match(pattern, names_left_);
     if (!found.ok()) {
       return absl::Status(found.status().code(), absl::StrCat("cannot find data file \"", pattern,
                                                               "\": ", found.status().message()));

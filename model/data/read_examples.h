@@ -22,8 +22,8 @@ absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchem
                                       BadLines* bad, DataSummary* summary = nullptr);
 
 // The same for several pieces, one after the other. The pieces of a file stand together and ascend.
-// They are one entry of the cache. While they are parsed, `next` is fetched (DataSource::FetchAhead),
-// which will be read after them.
+// They are one entry of the cache. While they are parsed, `next` is fetched
+// (DataSource::FetchAhead), which will be read after them.
 absl::StatusOr<Examples> ReadExamples(const DataSource& data, const FeatureSchema& schema,
                                       ExampleCache* cache, absl::Span<const DataPiece> pieces,
                                       Batch* scratch, BadLines* bad, DataSummary* summary = nullptr,

@@ -1,5 +1,3 @@
-#include "model/profile/held_out.h"
-
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -12,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "model/data/parquet_file.h"
 #include "model/data/row_copy.h"
+#include "model/profile/held_out.h"
 
 namespace sluice {
 namespace {

@@ -30,7 +30,8 @@ struct ProgramSources {
 // Makes the job of a program. `job`: a JobConfig in text format without a model, whose relative
 // paths are resolved against `base_dir` ("": the current folder). `program`: a ProgramConfig in
 // JSON. The result has the digest, and otherwise only what the two say: defaults and overrides come
-// later. Features with a '*' are expanded where the program gives the data. INVALID_ARGUMENT names what cannot be parsed, or contradicts `sources`.
+// later. Features with a '*' are expanded where the program gives the data. INVALID_ARGUMENT names
+// what cannot be parsed, or contradicts `sources`.
 absl::StatusOr<JobConfig> DeclareJob(const std::string& job, const std::string& base_dir,
                                      const std::string& program,
                                      const ProgramSources& sources = {});

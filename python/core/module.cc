@@ -171,9 +171,7 @@ class Turn {
   nb::object logits() const { return ArrayOn(get().logits, {batch().n}); }
 
   // Adds a value to what the step reports.
-  void Log(const std::string& name, double value) {
-    gradients()->logged.push_back({name, value});
-  }
+  void Log(const std::string& name, double value) { gradients()->logged.push_back({name, value}); }
   // Adds a metric of this evaluation batch.
   void Measure(const std::string& name, double sum, double weight) {
     get().sums->push_back({name, sum, weight});
@@ -545,9 +543,8 @@ std::pair<std::string, std::string> Declare(const std::string& job, const std::s
                                             const std::string& program, bool source,
                                             bool eval_source, bool batches,
                                             std::vector<std::string> columns) {
-  const JobConfig declared = Checked(
-      DeclareJob(job, base_dir, program,
-                 ProgramSources{source, eval_source, batches, std::move(columns)}));
+  const JobConfig declared = Checked(DeclareJob(
+      job, base_dir, program, ProgramSources{source, eval_source, batches, std::move(columns)}));
   return {ToTextproto(declared), declared.model().program().digest()};
 }
 

@@ -172,9 +172,8 @@ absl::StatusOr<DrainPserverReply> OperatorCalls::DrainPserver(const DrainPserver
 absl::Status OperatorCalls::CheckStore() const {
   const std::string& refused = parts_->effects.records()->refused();
   if (refused.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("no other attempt of a job can begin while the scheduler cannot keep its state: ",
-                   refused));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no other attempt of a job can begin while the scheduler cannot keep its state: ", refused));
 }
 
 absl::Status OperatorCalls::CheckDrainsItself(const DrainPserverRequest& request) const {
