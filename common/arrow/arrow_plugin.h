@@ -1,4 +1,4 @@
-// What sluice-arrow.so offers: a table of C functions over libarrow and libparquet.
+// The interface of sluice-arrow.so: a table of C functions over libarrow and libparquet.
 //
 // The library is opened with dlopen and never linked, since libparquet exports the functions of
 // OpenSSL. Only plain C types and the Arrow C data interface cross this border: the library is

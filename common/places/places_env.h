@@ -91,7 +91,7 @@ class PlacesEnv : public Env {
   };
   // The files of the path's place. INVALID_ARGUMENT says why there are none.
   absl::StatusOr<RemoteFiles*> FilesOf(const std::string& path);
-  // What reads and writes the store. Errors name the operation and the path.
+  // The reader and the writer of a store. Their errors name the operation and the path.
   struct Store {
     StoreFiles* files;
     StoreWriter* writer;

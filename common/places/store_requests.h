@@ -39,7 +39,7 @@ class StoreRequests {
   // Signs and sends; with new credentials once more when the store says that these have ended.
   // *source: where the credentials came from.
   absl::StatusOr<HttpResponse> Send(HttpRequest request, std::string* source) const;
-  // What an answer that is no success means, in words. `use`: what was asked for.
+  // Says in words what an unsuccessful answer means. `use`: the request was a read or a write.
   enum class Use { kRead, kWrite };
   absl::Status Explain(const StorePath& path, const HttpResponse& answer, const std::string& source,
                        Use use = Use::kRead) const;

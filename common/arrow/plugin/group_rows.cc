@@ -56,7 +56,7 @@ arrow::Status CheckIndices(const arrow::ArrayData& data) {
     uint32_t greatest = 0;
     for (int64_t i = 0; i < data.length; ++i)
       greatest = std::max(greatest, static_cast<uint32_t>(indices[i]));
-    // What lies under a null is nobody's index.
+    // The index of a null value is not used, so it may be out of range.
     if (greatest >= size) {
       for (int64_t i = 0; i < data.length; ++i)
         if (static_cast<uint32_t>(indices[i]) >= size && data.IsValid(i))

@@ -28,7 +28,7 @@ inline constexpr int64_t kMostWholeBytes = 64 << 20;
 inline constexpr int64_t kMostHoleBytes = 8 << 10;
 inline constexpr int64_t kMostRangeBytes = 32 << 20;
 
-// What the groups of a file are read from.
+// An open file, from which row groups are read.
 struct OpenedFile {
   std::shared_ptr<RangedFile> file;
   std::shared_ptr<parquet::FileMetaData> metadata;
