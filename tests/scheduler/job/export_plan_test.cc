@@ -272,6 +272,7 @@ TEST_F(JobExportsTest, ADemandedCheckpointDoesNotWaitForAnExport) {
   c.Plan(At(14));
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{7, 0}));
   Complete(&c, 7, 88, At(15), At(16));
+  ASSERT_NE(c.OutcomeOf(7), nullptr);
   EXPECT_EQ(c.OutcomeOf(7)->error, "");
   const auto delta = Bring(&c, 8, 90, 40, 17);
   ASSERT_TRUE(delta);
@@ -299,6 +300,7 @@ TEST_F(JobExportsTest, ADemandedCheckpointGivesUpAnExportThatOvertakesIt) {
   EXPECT_EQ(c.Followed(1), 3u);
   EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
   Complete(&c, 3, 44, At(4), At(5));
+  ASSERT_NE(c.OutcomeOf(c.Followed(1)), nullptr);
   EXPECT_EQ(c.OutcomeOf(c.Followed(1))->error, "");
 }
 
