@@ -34,8 +34,8 @@ std::string WithoutSlashes(std::string dir) {
   return dir;
 }
 
-// The newest base first. Within a run of the job the cuts tell the order, whatever its clock did
-// between them; runs are in the order of their newest bases.
+// The newest base first. Those of earlier versions have no order: within a run of the job the cuts
+// tell it, whatever the clock did between them; runs are in the order of their newest bases.
 void SortBases(std::vector<ExportMember>* bases) {
   std::map<uint64_t, double> newest;  // by instance
   for (const ExportMember& base : *bases) {
@@ -44,7 +44,7 @@ void SortBases(std::vector<ExportMember>* bases) {
   }
   const auto order = [&](const ExportMember& base) {
     const uint64_t instance = base.facts().instance();
-    return std::make_tuple(newest.at(instance), instance, base.facts().to());
+    return std::make_tuple(base.facts().order(), newest.at(instance), instance, base.facts().to());
   };
   std::sort(bases->begin(), bases->end(),
             [&](const ExportMember& a, const ExportMember& b) { return order(a) > order(b); });

@@ -380,6 +380,12 @@ absl::Status JobFolder::Export(const OutputAction& made) {
     SLUICE_ASSIGN_OR_RETURN(const ExportMember before,
                             ReadExport(ExportFolder(root, facts->instance(), facts->from()), env_));
     facts->set_chain(before.facts().chain());
+    facts->set_order(before.facts().order());
+  } else {
+    // Newer than all others, also where an earlier run had a clock that was ahead of this one.
+    const auto chains = ListChains(root, env_, nullptr);
+    const bool first = !chains.ok() || chains->empty();
+    facts->set_order(first ? 1 : chains->front().front().facts().order() + 1);
   }
   absl::Status committed =
       PrepareModel(dir, made.config, std::move(manifest), env_, made.save_id).status();

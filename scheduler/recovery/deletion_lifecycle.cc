@@ -51,6 +51,12 @@ absl::StatusOr<DeleteRowsReply> DeletionLifecycle::Begin(Job* job, const std::st
         "job ", job->id(), " trains in Geo, whose workers keep rows of their own and would bring ",
         "deleted ones back; delete from its checkpoints and models: sluice table delete FOLDER"));
   }
+  if (job->config().checkpoint().save() == CheckpointConfig::BEST) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job->id(), " has checkpoint.save: BEST, so that its model may become that of an ",
+        "earlier epoch, which has the rows; delete from that model at the end of the job: ",
+        "sluice table delete FOLDER"));
+  }
   RowDeletion::Rows rows;
   SLUICE_ASSIGN_OR_RETURN(rows.table, SparseTable(*job, table));
   rows.keys = std::move(keys);

@@ -77,7 +77,7 @@ absl::StatusOr<std::string> ReadMember(const std::string& zip, size_t piece) {
 
 std::string LongText() {
   std::string text;
-  for (int i = 0; i < 100000; ++i) absl::StrAppend(&text, i * i % 977, ",");
+  for (int64_t i = 0; i < 100000; ++i) absl::StrAppend(&text, i * i % 977, ",");
   return text;
 }
 

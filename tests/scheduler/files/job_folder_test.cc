@@ -217,6 +217,13 @@ TEST_F(JobFolderTest, ExportsGrowAChainOfWhichNoneIsWrong) {
   ASSERT_TRUE(folder.Checkpoint(action(0, 40, 8), &warning).ok());
   EXPECT_EQ(ListChains(root, Env::Real(), nullptr)->size(), 1u);
   EXPECT_FALSE(folder.Checkpoint(action(last, last + 2), &warning).ok()) << "its base is gone";
+  // So does one whose clock is behind.
+  OutputAction behind = action(0, 3, 9);
+  behind.time -= absl::Hours(24);
+  ASSERT_TRUE(folder.Checkpoint(behind, &warning).ok());
+  const auto chains = ListChains(root, Env::Real(), nullptr);
+  ASSERT_EQ(chains->size(), 1u);
+  EXPECT_EQ(chains->front().front().facts().instance(), 9u);
 }
 
 TEST_F(JobFolderTest, TheExportsOfAnotherJobStay) {

@@ -244,5 +244,15 @@ TEST_F(DeletionLifecycleTest, RefusesGeo) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("Geo"));
 }
 
+// An earlier best model would bring the rows back at the end of the job.
+TEST_F(DeletionLifecycleTest, RefusesWhereTheBestModelIsKept) {
+  JobConfig config = Config();
+  config.mutable_checkpoint()->set_save(CheckpointConfig::BEST);
+  StartTraining(config);
+  const absl::Status refused = Delete({7}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("save: BEST"));
+}
+
 }  // namespace
 }  // namespace sluice
