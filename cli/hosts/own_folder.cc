@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/env.h"
 #include "common/base/status_macros.h"
 
 namespace sluice::cli {
@@ -29,7 +30,7 @@ void RemoveAbandoned(const std::string& base) {
       continue;
     }
     // A new folder is empty until its process has the lock; an empty one has nothing to hide.
-    const auto lock = FolderLock::Take(path);
+    const auto lock = FolderLock::Take(path, Env::Real());
     if (!lock.ok() || std::filesystem::is_empty(path, error)) continue;
     std::filesystem::remove_all(path, error);
   }
@@ -49,10 +50,10 @@ absl::StatusOr<std::unique_ptr<OwnFolder>> OwnFolder::Make(const std::string& na
   std::unique_ptr<OwnFolder> folder(new OwnFolder(base, path));
   // Another process that tidies up may hold the lock of the empty folder for a moment. Without the
   // lock, the next one would remove the folder under its owner.
-  auto lock = FolderLock::Take(path);
+  auto lock = FolderLock::Take(path, Env::Real());
   for (int tries = 0; absl::IsAlreadyExists(lock.status()) && tries < kLockTries; ++tries) {
     Clock::Real()->Sleep(absl::Milliseconds(1));
-    lock = FolderLock::Take(path);
+    lock = FolderLock::Take(path, Env::Real());
   }
   SLUICE_RETURN_IF_ERROR(lock.status());
   folder->lock_ = *std::move(lock);

@@ -68,7 +68,7 @@ class AdminServer {
     // Serves every user of this host also on a loopback address without TLS (LocalUserGate).
     bool any_local_user = false;
     Clock* clock = Clock::Real();  // with the files of TLS; outlives the server
-    Env* env = Env::Real();
+    Env* env = nullptr;            // required with TLS; outlives the server
     // Gets refused connections, handshakes and requests. Its counts are among the metrics. May be
     // null; outlives the server.
     AuditLog* audit = nullptr;

@@ -45,7 +45,7 @@ class FolderLock {
  public:
   // ALREADY_EXISTS when another holder has it; NOT_FOUND when the folder cannot be opened. Where
   // the file system has no locks, every call succeeds.
-  static absl::StatusOr<FolderLock> Take(const std::string& folder, Env* env = Env::Real());
+  static absl::StatusOr<FolderLock> Take(const std::string& folder, Env* env);
 
   FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   FolderLock& operator=(FolderLock&& other) noexcept {

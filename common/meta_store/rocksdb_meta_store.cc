@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<RocksdbMetaStore>> RocksdbMetaStore::Open(Env* en
                      std::strerror(errno), "; give a folder of the user who runs the scheduler"));
   }
   // RocksDB has its own lock, but does not say who holds it.
-  absl::StatusOr<FolderLock> lock = FolderLock::Take(dir);
+  absl::StatusOr<FolderLock> lock = FolderLock::Take(dir, env);
   if (absl::IsAlreadyExists(lock.status())) {
     const uint32_t pid = FileLock::HolderOf(dir);
     return absl::AlreadyExistsError(

@@ -8,6 +8,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "common/base/env.h"
 #include "common/config/address.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -238,6 +239,7 @@ class AdminServerTlsTest : public testing::Test {
   AdminServerTlsTest() {
     AdminServer::Options options;
     options.tls = certificates_.Of(PeerRole::kScheduler);
+    options.env = Env::Real();
     options.audit = audit_.log();
     options.registry = std::make_shared<prometheus::Registry>();
     options.ready = [] { return absl::UnavailableError("pserver 1 at 10.0.0.1 is missing"); };
@@ -361,6 +363,7 @@ TEST(AdminServerTest, OtherUsersOfTheHostAreClosedOutUnlessAllMayConnect) {
 TEST(AdminServerTest, WrongFilesOfTlsAreRefused) {
   AdminServer::Options options;
   options.tls = {"nothing", "nothing", "nothing"};
+  options.env = Env::Real();
   EXPECT_EQ(AdminServer::Start(std::move(options)).status().code(),
             absl::StatusCode::kInvalidArgument);
 }

@@ -226,7 +226,7 @@ TEST_F(HungDiskTest, BatchesWithinTheBoundAreKept) {
 TEST_F(JobOutputTest, AFolderIsFreeWhenOnEndedIsCalled) {
   JobOutput::Options options = Options();
   options.on_ended = [this](const std::string&, absl::Status) {
-    Note(FolderLock::Take(dir_).status(), &ended_);
+    Note(FolderLock::Take(dir_, Env::Real()).status(), &ended_);
   };
   JobOutput output(std::move(options));
   output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
