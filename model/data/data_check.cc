@@ -1,6 +1,7 @@
 #include "model/data/data_check.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "model/data/data_source.h"
 #include "model/data/expand_files.h"
 #include "model/data/file_columns.h"
+#include "model/data/wait_together.h"
 #include "model/features/cell.h"
 #include "model/features/data_summary.h"
 
@@ -21,6 +23,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kShownProblems = 20;
+constexpr size_t kFilesTogether = 16;
 constexpr uint64_t kTellingExamples = 1000;  // so many with one label are said
 
 // A kind of problem, and where it was found first.
@@ -77,16 +80,17 @@ class FieldCheck {
   void Check(const std::vector<std::string>& files) {
     files_ = files.size();
     std::vector<bool> sound(files.size(), true);
-    for (const size_t f : Choose(files.size(), options_.opened_files)) {
-      if (TimeIsUp()) break;
-      ++opened_;
-      sound[f] = Note(files[f], data_.CheckColumns(files[f], /*need_label=*/true));
-    }
-    for (const size_t f : Choose(files.size(), options_.sampled_files)) {
-      if (TimeIsUp()) break;
+    ReadSome(files, options_.opened_files, [&](size_t f) -> std::function<void()> {
+      const absl::Status status = data_.CheckColumns(files[f], /*need_label=*/true);
+      return [this, &files, &sound, f, status] {
+        ++opened_;
+        sound[f] = Note(files[f], status);
+      };
+    });
+    ReadSome(files, options_.sampled_files, [&](size_t f) -> std::function<void()> {
       // Lines of a file with other columns would only repeat what is known.
-      if (sound[f]) CheckLines(files[f]);
-    }
+      return sound[f] ? ReadLines(files[f]) : [] {};
+    });
   }
 
   // Leaves out the kinds of problems that are in *known, and adds its own.
@@ -181,6 +185,22 @@ class FieldCheck {
   bool TimeIsUp() const { return clock_->Now() >= until_; }
   bool LookedAtAll() const { return sampled_ == files_ && !cut_short_; }
 
+  // Calls read(f) for up to `n` of the files until the time is up, and what it returns in the order
+  // of the files. Files that are far away are read side by side.
+  void ReadSome(const std::vector<std::string>& files, size_t n,
+                const std::function<std::function<void()>(size_t f)>& read) {
+    const std::vector<size_t> chosen = Choose(files.size(), n);
+    for (size_t begin = 0; begin < chosen.size() && !TimeIsUp();) {
+      // The first file by itself: the others are compared with it.
+      const bool alone = begin == 0 || data_.env()->PlaceOf(files[chosen[begin]]).map;
+      std::vector<std::function<void()>> notes(
+          alone ? 1 : std::min(kFilesTogether, chosen.size() - begin));
+      WaitTogether(notes.size(), [&](size_t i) { notes[i] = read(chosen[begin + i]); });
+      for (const auto& note : notes) note();
+      begin += notes.size();
+    }
+  }
+
   // True when the status is OK.
   bool Note(const std::string& file, const absl::Status& status) {
     if (status.ok()) return true;
@@ -191,15 +211,26 @@ class FieldCheck {
     return false;
   }
 
-  void CheckLines(const std::string& file) {
+  // Changes nothing: the call that it returns notes what was found. `file` outlives both.
+  std::function<void()> ReadLines(const std::string& file) {
+    std::vector<std::pair<uint64_t, absl::Status>> problems;
+    auto checked = data_.CheckBeginning(
+        file, options_.bytes, options_.lines,
+        [&problems](uint64_t line, const absl::Status& why) { problems.emplace_back(line, why); });
+    return [this, &file, checked = std::move(checked), problems = std::move(problems)] {
+      NoteLines(file, checked, problems);
+    };
+  }
+
+  void NoteLines(const std::string& file, const absl::StatusOr<DataSource::Beginning>& checked,
+                 const std::vector<std::pair<uint64_t, absl::Status>>& problems) {
     uint64_t last_bad = 0;  // a line may have several problems
-    const auto checked = data_.CheckBeginning(
-        file, options_.bytes, options_.lines, [&](uint64_t line, const absl::Status& why) {
-          if (line != last_bad) ++bad_lines_;
-          last_bad = line;
-          of_lines_.Add(KindOfBadLine(why.message()),
-                        absl::StrCat(file, ":", line, ": ", why.message()));
-        });
+    for (const auto& [line, why] : problems) {
+      if (line != last_bad) ++bad_lines_;
+      last_bad = line;
+      of_lines_.Add(KindOfBadLine(why.message()),
+                    absl::StrCat(file, ":", line, ": ", why.message()));
+    }
     if (!Note(file, checked.status())) return;
     ++sampled_;
     lines_ += checked->lines;

@@ -4,7 +4,8 @@
 // Lines that fail this check would also fail in the job. Later lines, and files that are left out,
 // may still be wrong.
 //
-// Memory: at most 1,000 examples, and the first place of each kind of problem.
+// Memory: at most 1,000 examples of a file, of up to 16 files at a time where they are on a store,
+// and the first place of each kind of problem.
 //
 // Thread safety: free function, safe from any thread.
 #pragma once

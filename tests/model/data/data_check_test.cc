@@ -2,7 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
 #include "tests/common/base/fake_clock.h"
 #include "tests/common/base/hooked_env.h"
 #include "tests/model/data/files_for_test.h"
@@ -190,6 +197,51 @@ TEST_F(DataCheckTest, TheCheckEndsWhenItsTimeIsUp) {
   const DataCheckReport report = Check(options);
   EXPECT_THAT(report.errors, IsEmpty());
   EXPECT_THAT(report.coverage, ElementsAre(HasSubstr("10 not looked at")));
+}
+
+// Files that are far away: all but the first are opened when `together` of them were asked for.
+class FarFilesEnv : public HookedEnv {
+ public:
+  FarFilesEnv(std::string first, size_t together) : first_(std::move(first)), together_(together) {}
+  FilePlace PlaceOf(const std::string&) override { return {"far", false, false, false, false}; }
+  absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override {
+    if (path != first_) {
+      MutexLock lock(&mutex_);
+      asked_.insert(path);
+      changed_.NotifyAll();
+      while (asked_.size() < together_ && !late_)
+        late_ = !changed_.WaitFor(&mutex_, std::chrono::minutes(1));
+    }
+    return Env::Real()->NewReader(path);
+  }
+  bool late() {
+    MutexLock lock(&mutex_);
+    return late_;
+  }
+
+ private:
+  const std::string first_;
+  const size_t together_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<std::string> asked_;
+  bool late_ = false;
+};
+
+TEST_F(DataCheckTest, FilesThatAreFarAwayAreReadSideBySide) {
+  Train("a", kHead + Lines(2));
+  for (const char* name : {"b", "c", "d", "e"}) Train(name, kHead + Lines(2) + "no,1,a,1\n");
+  for (const bool lines : {false, true}) {
+    FarFilesEnv env(job_.data().train_files(0), 4);
+    DataCheckOptions options;
+    (lines ? options.opened_files : options.sampled_files) = 1;
+    const DataCheckReport report = CheckData(job_, SchemaForTest(job_), &env, &clock_, options);
+    EXPECT_FALSE(env.late());
+    if (!lines) continue;
+    EXPECT_THAT(report.errors,
+                ElementsAre(AllOf(HasSubstr("b:4: "), HasSubstr("(4 of 14 lines)"))));
+    EXPECT_THAT(report.coverage, ElementsAre(HasSubstr("14 lines of 5 of 5 files")));
+  }
 }
 
 TEST_F(DataCheckTest, WeightsThatAreAllZeroAreAnErrorOfDataSeenWhole) {
