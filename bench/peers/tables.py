@@ -2,7 +2,7 @@
 import os
 import pathlib
 import re
-import resource
+import subprocess
 import sys
 import tempfile
 
@@ -12,6 +12,7 @@ import turns
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS, QUICK_ROWS = 10_000_000, 100_000
 GOALS = {"export": 0.6, "import": 0.4}
+MOST_MIB = 1024
 JOB = """
 name: "tables"
 data { format: CSV train_files: "none.csv" csv { columns: ["label", "id"] } label { column: "label" } }
@@ -29,14 +30,16 @@ def names():
 
 
 def _sluice(options, *words):
-    """The processor seconds of a command, from its start to its end."""
-    def used():
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return usage.ru_utime + usage.ru_stime
-
-    before = used()
-    turns.run([options.bin / "sluice", "table", *words])
-    return used() - before
+    """(processor seconds, most MiB of memory) of a command, from its start to its end."""
+    command = [str(word) for word in (options.bin / "sluice", "table", *words)]
+    with tempfile.TemporaryFile("w+") as printed:
+        process = subprocess.Popen(command, stdout=printed, stderr=subprocess.STDOUT, preexec_fn=turns.die_with_parent)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            printed.seek(0)
+            sys.exit("%s ended with %d:\n%s" % (" ".join(command), process.returncode, printed.read()[-3000:]))
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def _pyarrow(python, *words):
@@ -62,6 +65,7 @@ def measure(options, rows):
         turns.run([options.bin / "sluice", "table", "import", folder / "made.parquet", job, "--output=%s" % (folder / "model")])
         rows_file = folder / "rows.parquet"
         turns.run([options.bin / "sluice", "table", "export", folder / "model", "--output=%s" % rows_file])
+        turns.run([python, HERE / "pyarrow_tables.py", "compare", folder / "made.parquet", "--other=%s" % rows_file])
         sides = {
             ("export", "ours"): lambda: _sluice(options, "export", folder / "model", "--overwrite",
                                                 "--output=%s" % (folder / "again.parquet")),
@@ -70,11 +74,13 @@ def measure(options, rows):
                                                 "--output=%s" % (folder / "again")),
             ("import", "pyarrow"): lambda: _pyarrow(python, "read", rows_file),
         }
-        seconds = turns.take({side: call for side, call in sides.items() if side[0] in chosen}, options.repetitions)
-    turns.Rows.print_header("ours, M/s", "pyarrow's")
+        runs = turns.take({side: call for side, call in sides.items() if side[0] in chosen}, options.repetitions)
+    turns.Rows.print_header("ours", "limit")
     for what in chosen:
-        rates = {side: [count / one / 1e6 for one in seconds[what, side]] for side in ("ours", "pyarrow")}
+        ours = [count / seconds / 1e6 for seconds, _ in runs[what, "ours"]]
         turns.Rows.print_row(rows.add(
-            "peers/sluice/table/%s/parquet" % what, "M rows/CPU s", rates["ours"], rates["pyarrow"],
+            "peers/sluice/table/%s/parquet" % what, "M rows/CPU s", ours, [count / one / 1e6 for one in runs[what, "pyarrow"]],
             "pyarrow's %s of the same rows, in the same turns; the goal is %.1f" %
             ("write" if what == "export" else "read", GOALS[what])))
+        turns.Rows.print_row(rows.add("peers/sluice/table/%s/memory" % what, "MiB", [mib for _, mib in runs[what, "ours"]],
+                                      [MOST_MIB], "1 GiB"))
