@@ -261,6 +261,33 @@ class ParquetStoreTest(ParquetJobs, places_test.StoreTest):
             self.skipTest("needs moto (places_test)")
         super().setUp()
 
+    def chunks(self, path):
+        done = subprocess.run([ARROW_PYTHON, "-c", CHUNKS, str(path)], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def ranges_before(self, footer):
+        """The ranges of the file that the store was asked for, with repetitions."""
+        ranges = [one for name, found in self.proxy.ranges.items() if "wide" in name for one in found]
+        return [(first, last) for first, last in ranges if first < footer]
+
+    def test_of_500_columns_only_the_10_that_the_job_uses_are_fetched(self):
+        source = random.Random(1)
+        values = [source.randrange(1 << 20) for _ in range(4000)]
+        made = {"y": [value % 2 for value in values], **{"u%d" % i: values for i in range(499)}}
+        used = ["y", *("u%d" % i for i in range(30, 480, 50))]
+        path = self.write("wide.parquet", made, 2000, types={name: "int32" for name in made}, compression="none", dictionary=False)
+        self.put("wide.parquet", path)
+        url, features = "s3://data/wide.parquet", "".join('features { name: "%s" numeric {} }\n' % name for name in used[1:])
+        result = self.train("wide", self.job(url, url, features=features, epochs=1), SYNC, "--worker_num=1")
+        self.assertEqual(result["examples"], 4000)
+        groups = self.chunks(path)
+        wanted = [(begin, end - 1) for group in groups for name, begin, end in group if name in used]
+        footer = max(end for group in groups for _, _, end in group)
+        columns = self.ranges_before(footer)
+        self.assertEqual(sorted(set(columns)), sorted(wanted))
+        print("TRY", len(columns), {n: columns.count(n) for n in wanted}, path.stat().st_size, footer, self.proxy.sent, self.proxy.ranges)
+
     def test_training_from_a_store_equals_training_from_files(self):
         """Of a file of many columns, only those of the job are fetched, and the model is the same under faults."""
         source = random.Random(1)
@@ -276,9 +303,7 @@ class ParquetStoreTest(ParquetJobs, places_test.StoreTest):
         self.assertEqual(there["model_digest"], here["model_digest"])
         self.assertEqual(there["eval"], here["eval"])
         # Nothing but the footer and the columns of the job, with small holes between them, was asked for.
-        done = subprocess.run([ARROW_PYTHON, "-c", CHUNKS, str(path)], text=True, capture_output=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        groups, size = json.loads(done.stdout), path.stat().st_size
+        groups, size = self.chunks(path), path.stat().st_size
         wanted = []
         for begin, end in sorted((begin, end) for group in groups for name, begin, end in group if name in made):
             if wanted and begin - wanted[-1][1] <= MOST_HOLE:
@@ -286,8 +311,7 @@ class ParquetStoreTest(ParquetJobs, places_test.StoreTest):
             else:
                 wanted.append([begin, end])
         footer = max(end for group in groups for _, _, end in group)
-        ranges = [one for name, found in self.proxy.ranges.items() if "wide" in name for one in found]
-        columns = [(first, last) for first, last in ranges if first < footer]
+        columns = self.ranges_before(footer)
         self.assertTrue(columns)
         for first, last in columns:
             self.assertTrue(any(begin <= first and last < end for begin, end in wanted) or last >= size - (64 << 10),

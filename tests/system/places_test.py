@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -23,11 +24,12 @@ TRAIN = ("day=2026-11-01/a b+c%41.csv", "day=2026-11-02/\u00fc&'~.csv")
 class FaultyProxy(http.server.ThreadingHTTPServer):
     """Forwards requests to a store on this machine. `fault(number, method, path)` names what breaks: "busy", "cut",
     "slow", "other" (another version), "lost" (the request is carried out, and no answer comes), or None. `after(method,
-    path)` is called when a request was carried out, before its answer. `sent`: bytes of GET's answers by path; `ranges`:
-    their first and last bytes."""
+    path)` is called when a request was carried out, before its answer. `region`: requests that are signed for another are
+    refused as S3 does; "": for any. `sent`: bytes of GET's answers by path; `ranges`: their first and last bytes. `tls`: the
+    context to speak TLS with."""
     daemon_threads = True
 
-    def __init__(self, store_port):
+    def __init__(self, store_port, tls=None):
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -44,6 +46,16 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
                     self.send_response(503)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
+                    return
+                if proxy.region and "/%s/s3/" % proxy.region not in self.headers.get("Authorization", ""):
+                    # Listings go to any region of the store; S3 sees at once that a signature is for another.
+                    status, code = (301, "PermanentRedirect") if "?" in self.path else (400, "AuthorizationHeaderMalformed")
+                    body = "" if self.command == "HEAD" else "<Error><Code>%s</Code></Error>" % code
+                    self.send_response(status)
+                    self.send_header("x-amz-bucket-region", proxy.region)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body.encode())
                     return
                 if fault == "slow":
                     time.sleep(0.5)
@@ -91,9 +103,13 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         self.faults = []
         self.sent = {}
         self.ranges = {}
+        self.region = ""
         self.fault = lambda number, method, path: None
         self.after = lambda method, path: None
         super().__init__(("127.0.0.1", free_port()), Handler)
+        if tls:
+            # Shakes hands when a thread first reads, so that nobody keeps others from connecting.
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request, client_address):
@@ -149,16 +165,14 @@ class StoreTest(SluiceTest):
         super().setUp()
         if subprocess.run([MOTO_PYTHON, "-c", "import moto.server, boto3"], stderr=subprocess.DEVNULL).returncode:
             self.fail("moto has gone away")
-        port = free_port()
+        self.port = free_port()
         self.store = self.enterContextManager(subprocess.Popen(
-            [MOTO_PYTHON, "-B", str(ROOT / "tests" / "system" / "object_store.py"), str(port)], stdin=subprocess.PIPE,
+            [MOTO_PYTHON, "-B", str(ROOT / "tests" / "system" / "object_store.py"), str(self.port)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
         line = self.store.stdout.readline()
         self.assertTrue(line.startswith("{"), line)
         self.keys = json.loads(line)
-        self.proxy = FaultyProxy(port)
-        self.addCleanup(self.proxy.server_close)
-        self.addCleanup(self.proxy.shutdown)
+        self.proxy = self.start_proxy()
         self.environment = {"AWS_ACCESS_KEY_ID": self.keys["id"], "AWS_SECRET_ACCESS_KEY": self.keys["secret"],
                             "AWS_ENDPOINT_URL": "http://127.0.0.1:%d" % self.proxy.server_address[1],
                             "AWS_EC2_METADATA_DISABLED": "true", "HOME": str(self.tmp)}
@@ -176,6 +190,12 @@ class StoreTest(SluiceTest):
             path.parent.mkdir(parents=True)
             path.write_bytes(b"".join(part))
             self.put(name, path)
+
+    def start_proxy(self, tls=None):
+        proxy = FaultyProxy(self.port, tls)
+        self.addCleanup(proxy.server_close)
+        self.addCleanup(proxy.shutdown)
+        return proxy
 
     def enterContextManager(self, process):
         def end():
@@ -243,6 +263,40 @@ class PlacesTest(StoreTest):
         here, _ = self.train("%s,%s" % (folder / "a.csv", folder / "b.csv"), name="here")
         there, _ = self.train("%s/a.csv,%s/moved/b.csv" % (url, url), name="there")
         self.assertEqual(there["model_digest"], here["model_digest"])
+
+    def test_a_store_with_https_needs_a_certificate_that_is_trusted(self):
+        certificate, key = self.tmp / "store.pem", self.tmp / "store.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9",
+                        "-subj", "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                       check=True, stderr=subprocess.DEVNULL)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate, key)
+        proxy = self.start_proxy(tls)
+        files, port = "s3://data/day=*/*.csv", proxy.server_address[1]
+        for host, trusted in (("127.0.0.1", None), ("127.0.0.1", self.tmp / "none.pem"), ("localhost", certificate)):
+            os.environ["AWS_ENDPOINT_URL"] = "https://%s:%d" % (host, port)
+            if trusted:
+                os.environ["AWS_CA_BUNDLE"] = str(trusted)
+            _, text = self.train(files, expect=2)
+            self.assertIn("AWS_CA_BUNDLE", text)
+            self.assertEqual(proxy.requests, 0)
+        os.environ["AWS_ENDPOINT_URL"] = "https://127.0.0.1:%d" % port
+        here, _ = self.train(self.local / "day=*" / "*.csv", name="here")
+        self.train(files, "--output_dir=s3://data/there")
+        there = json.loads(self.text("there/result.json"))
+        self.assertEqual(there["model_digest"], here["model_digest"])
+        self.assertEqual(self.proxy.requests, 0)
+
+    def test_a_bucket_of_another_region_is_named_at_the_start(self):
+        self.proxy.region = "eu-west-3"
+        for files in ("s3://data/day=*/*.csv", "s3://data/" + TRAIN[0]):
+            _, text = self.train(files, expect=2)
+            self.assertIn("set AWS_REGION=eu-west-3", text)
+        _, text = self.train(self.local / TRAIN[0], "--output_dir=s3://data/out", expect=2)
+        self.assertIn("set AWS_REGION=eu-west-3", text)
+        os.environ["AWS_REGION"] = "eu-west-3"
+        result, _ = self.train("s3://data/day=*/*.csv")
+        self.assertEqual(result["examples"], 6000)
 
     def test_an_object_that_changes_fails_the_job(self):
         for how in ("other", "put"):
