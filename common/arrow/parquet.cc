@@ -40,6 +40,9 @@ class InputFile {
 
   const FileInfo& info() const { return file_->info(); }
   const SluiceArrowInput& input() const { return input_; }
+  // What is read until now is the footer, of which each reader of the file begins with the same
+  // ranges. They are fetched exactly, and kept.
+  void EndFooter() { in_footer_ = false; }
   absl::Status Error(int code, const char* why) const {
     return code != SLUICE_ARROW_OK && !error_.ok() ? error_ : StatusOf(code, why);
   }
@@ -63,6 +66,7 @@ class InputFile {
     self->ranges_->ExpectRanges(std::move(expected));
   }
   absl::Status ReadAll(uint64_t offset, uint64_t n, char* to) {
+    if (in_footer_ && ranges_ != nullptr) ranges_->ExpectRanges({{offset, n}});
     file_->ExpectEnd(offset + n);
     while (n > 0) {
       auto read = file_->ReadAt(offset, to, n);
@@ -80,6 +84,7 @@ class InputFile {
   const std::unique_ptr<FileReader> file_;
   RangesReader* const ranges_;  // the same; null: a file that is near
   const SluiceArrowInput input_;
+  bool in_footer_ = true;
   absl::Status error_;
 };
 
@@ -130,6 +135,7 @@ class PluginReader : public ParquetReader {
     char why[kErrorBytes] = "";
     int code = plugin_->open(&file_.input(), &reader_, why, sizeof(why));
     if (code == SLUICE_ARROW_OK) code = plugin_->schema(reader_, schema_.Fill(), why, sizeof(why));
+    file_.EndFooter();
     return file_.Error(code, why);
   }
 
