@@ -16,6 +16,8 @@ namespace sluice {
 namespace {
 
 constexpr double kMiB = 1 << 20;
+// A checkpoint that is due waits this long for an open export.
+constexpr absl::Duration kExportWait = absl::Minutes(1);
 
 }  // namespace
 
@@ -183,6 +185,7 @@ void JobCheckpoints::Begin(uint64_t number, uint64_t step, Stage stage, absl::Ti
 
 void JobCheckpoints::Plan(absl::Time now) {
   now_ = now;
+  GiveUpSlowExport(now);
   if (end_ && !open_ && !held_ && !interrupted_ && !stopped_) PlanEnd(now);
   if (!sync()) return PlanNow(now);
   if (held_) return PlanAfterLoss(now);
@@ -285,6 +288,20 @@ uint64_t JobCheckpoints::Demand(absl::Time now) {
 void JobCheckpoints::GiveUpExportForDemand(absl::Time now) {
   // Whoever asks may be about to stop the job, and an export may take minutes.
   CloseOpen("a checkpoint was asked for", /*counts=*/false, now);
+}
+
+void JobCheckpoints::GiveUpSlowExport(absl::Time now) {
+  if (!open_ || !open_->is_export || open_->committing || stopped_ || interrupted_) return;
+  const bool can_ask = can_begin() && (sync() || training_.all_ranks);
+  const bool due = end_ || (can_ask && (pace_.DueByTime(now) || pace_.DueBySteps()));
+  if (!due) return;
+  open_->in_way_since = std::min(open_->in_way_since, now);
+  if (export_gave_way_ || now - open_->in_way_since < kExportWait) return;
+  export_gave_way_ = true;
+  // Its writers may disturb the checkpoint, which is then tried once more.
+  demanded_ = true;
+  CloseOpen(absl::StrCat("a checkpoint has waited for it for ", absl::FormatDuration(kExportWait)),
+            /*counts=*/false, now);
 }
 
 bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
@@ -391,6 +408,12 @@ void JobCheckpoints::RankLost(uint32_t rank, absl::Time now) {
   over_ = used;
   asked_ = {};
   Plan(now);
+}
+
+void JobCheckpoints::Hold(absl::Time now) {
+  held_ = true;
+  if (open_ && open_->is_export && !open_->committing)
+    CloseOpen("the job continues without a lost rank", /*counts=*/false, now);
 }
 
 void JobCheckpoints::PserverLost(uint32_t pserver, absl::Time now) {
@@ -546,6 +569,7 @@ void JobCheckpoints::CloseExport(const std::string& error, bool counts, absl::Ti
   }
   over_ = open_->number;
   export_was_last_ = true;
+  if (error.empty() || counts) export_gave_way_ = false;
   // What passed meanwhile is made up for, but an end that waited for this one goes first.
   open_.reset();
   asked_ = {};

@@ -37,7 +37,10 @@
 // A job with exports (ExportPlan) makes them as checkpoints, one of either at a time, so that no
 // shard has two cuts. Its odd numbers are checkpoints, and its even ones exports, which need no
 // parts of ranks but positions. A multiple of every_steps that passes while something else is
-// written is made up for afterwards; if both are due, they take turns.
+// written is made up for afterwards; if both are due, they take turns. A checkpoint that is due,
+// also at the end of an epoch, waits a minute for an open export, which is then given up. The next
+// export may finish, so that on a slow store every second checkpoint at most waits longer, and
+// exports get through.
 //
 // Invariants:
 // - A number is over (complete or given up) before the next one is asked for.
@@ -186,8 +189,9 @@ class JobCheckpoints {
   // was demanded.
   void RankLost(uint32_t rank, absl::Time now);
   // Sync: the job will continue without a lost rank. Until Restart nothing is asked for, except by
-  // CutAfterLoss. An open checkpoint continues.
-  void Hold() { held_ = true; }
+  // CutAfterLoss. An open checkpoint continues. An open export is given up, since training stands
+  // still until the checkpoint after the loss.
+  void Hold(absl::Time now);
   // Asks for a checkpoint after global step `step`, the last one that closes. `lost`: the states of
   // the ranks that cannot report any more. Returns its number. If it fails soon after another one
   // was given up, it is tried once more, as a demanded one. RankLost withdraws it unless it needs
@@ -297,7 +301,8 @@ class JobCheckpoints {
     absl::Time begun_at, progressed_at;
     std::optional<CheckpointState> state;
     bool committing = false;
-    Manifest manifest;  // once committing
+    Manifest manifest;                                 // once committing
+    absl::Time in_way_since = absl::InfiniteFuture();  // an export: a due checkpoint waits for it
     bool demanded = false, again = false;
     absl::Time writers_stop_at;  // of those before
   };
@@ -318,6 +323,7 @@ class JobCheckpoints {
   bool ExportGoesFirst(absl::Time now) const { return !export_was_last_ && !due_on_demand(now); }
   void CloseExport(const std::string& error, bool counts, absl::Time now);
   void GiveUpExportForDemand(absl::Time now);
+  void GiveUpSlowExport(absl::Time now);
   // True when the cuts begin by order, after all ranks have answered.
   bool by_order() const { return !sync() || (open_ && (open_->after_loss || open_->of_end)); }
   void PlanAfterLoss(absl::Time now);
@@ -352,6 +358,7 @@ class JobCheckpoints {
   CheckpointPace pace_;
   std::unique_ptr<ExportPlan> exports_;  // null: the job makes none
   bool export_was_last_ = true;          // of what is over
+  bool export_gave_way_ = false;         // since the last one that is complete or has failed
   uint64_t over_ = options_.over;
   Asked asked_;
   Ordered ordered_;

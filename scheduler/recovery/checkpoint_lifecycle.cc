@@ -330,7 +330,7 @@ void CheckpointLifecycle::RankLost(Job* job, uint32_t rank, absl::Time now) {
 }
 
 void CheckpointLifecycle::Hold(Job* job, absl::Time now) {
-  job->checkpoints()->Hold();
+  job->checkpoints()->Hold(now);
   Apply(job, now);
 }
 

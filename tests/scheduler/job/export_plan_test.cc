@@ -147,9 +147,11 @@ TEST_F(ExportPlanTest, AChainOfManyDeltasEndsByItself) {
 class JobExportsTest : public JobCheckpointsTest {
  protected:
   static JobCheckpoints MakeWith(uint64_t every_checkpoint, uint64_t every_export,
-                                 Mode mode = Mode::kSync, uint64_t over = 0) {
+                                 Mode mode = Mode::kSync, uint64_t over = 0,
+                                 uint32_t every_epochs = 0) {
     JobCheckpoints::Options options;
     options.over = over;
+    options.config.set_every_epochs(every_epochs);
     options.ranks_write = mode == Mode::kAsync;
     options.config.set_every_steps(every_checkpoint);
     options.root = "/ckpt";
@@ -315,6 +317,95 @@ TEST_F(JobExportsTest, AsyncADemandedCheckpointDoesNotWaitForRanksThatAreAskedFo
   EXPECT_EQ(c.Demand(At(2)), 3u);
   EXPECT_EQ(c.asked().number, 3u);
   EXPECT_TRUE(c.asked().ranks_write);
+}
+
+TEST_F(JobExportsTest, TheEndOfAnEpochGivesUpAnExportThatLastsTooLongAndWaitsForTheNextOne) {
+  JobCheckpoints c = MakeWith(0, 40, Mode::kSync, /*over=*/0, /*every_epochs=*/1);
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 40), At(1));
+  c.EpochEnds(End(0, 60), At(10));
+  c.Plan(At(69.5));
+  EXPECT_EQ(c.open_number(), 2u);
+  EXPECT_TRUE(c.holds_phase());
+  c.Plan(At(70));
+  EXPECT_EQ(c.over(), 2u) << "its writers are told to stop";
+  EXPECT_EQ(c.open_number(), 3u);
+  EXPECT_EQ(c.ordered().number, 3u);
+  EXPECT_EQ(c.export_status()->failed(), 0u);
+  // A writer that had not stopped refuses the cut.
+  c.TakeHosted(0, Hosted(HostedCut::FAILED, 3, 60), At(71));
+  EXPECT_TRUE(c.holds_phase()) << "the end is saved once all have stopped";
+  c.Plan(At(81));
+  ASSERT_EQ(c.ordered().number, 5u);
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 5, 60), At(82));
+  ASSERT_TRUE(c.TakeCommit());
+  c.Committed(5, absl::OkStatus(), At(83));
+  // The next epoch. Its export may finish.
+  c.EpochBegins(At(83));
+  c.NoteStep(81, At(84));
+  c.Plan(At(84));
+  ASSERT_EQ(c.asked(), (JobCheckpoints::Asked{6, 0}));
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 6, 82), At(85));
+  c.EpochEnds(End(1, 120), At(90));
+  c.Plan(At(1000));
+  EXPECT_EQ(c.open_number(), 6u);
+  ASSERT_TRUE(Bring(&c, 6, 82, 0, 1001));
+  c.Committed(6, absl::OkStatus(), At(1002));
+  EXPECT_EQ(c.export_status()->made(), 1u);
+  EXPECT_EQ(c.open_number(), 7u);
+  for (const uint32_t i : {0, 1}) c.TakeHosted(i, Hosted(HostedCut::WRITTEN, 7, 120), At(1003));
+  ASSERT_TRUE(c.TakeCommit());
+  c.Committed(7, absl::OkStatus(), At(1004));
+  // The export after that gives way again, also to the checkpoint of the job's end.
+  c.EpochBegins(At(1004));
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 8, 130), At(1005));
+  c.EpochEnds(End(2, 180, /*last=*/true), At(1010));
+  c.Plan(At(1070));
+  EXPECT_EQ(c.open_number(), 9u);
+}
+
+TEST_F(JobExportsTest, ACheckpointThatIsDueGivesUpAnExportThatLastsTooLong) {
+  for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
+    JobCheckpoints c = MakeWith(100, 40, mode);
+    JobCheckpoints::Training training;
+    training.all_ranks = true;
+    c.NoteTraining(training);
+    c.NoteStep(41, At(1));
+    c.Plan(At(1));
+    ASSERT_EQ(c.asked().number, 2u);
+    c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 41), At(2));
+    c.Plan(At(90));
+    c.NoteStep(100, At(100));
+    c.Plan(At(100));
+    c.Plan(At(159.5));
+    EXPECT_EQ(c.open_number(), 2u) << "the checkpoint is due since 59.5 s";
+    c.Plan(At(160));
+    EXPECT_EQ(c.over(), 2u);
+    EXPECT_EQ(c.asked().number, 3u);
+    EXPECT_EQ(c.export_status()->failed(), 0u);
+  }
+}
+
+TEST_F(JobExportsTest, AnExportThatIsBeingCompletedDoesNotGiveWay) {
+  JobCheckpoints c = MakeWith(100, 40);
+  ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
+  c.NoteStep(100, At(2));
+  for (const double at : {2, 1000}) c.Plan(At(at));
+  EXPECT_TRUE(c.committing());
+  c.Committed(2, absl::OkStatus(), At(1001));
+  EXPECT_EQ(c.export_status()->made(), 1u);
+  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
+}
+
+TEST_F(JobExportsTest, AJobThatContinuesWithoutARankDoesNotWaitForAnExport) {
+  JobCheckpoints c = MakeWith(0, 40);
+  c.TakeHosted(0, Hosted(HostedCut::WRITING, 2, 40), At(1));
+  c.TakeWorker(Worker(1, 2, 40), At(1));
+  c.Hold(At(2));
+  c.RankLost(1, At(2));
+  EXPECT_FALSE(c.open());
+  EXPECT_EQ(c.over(), 2u);
+  EXPECT_EQ(c.export_status()->failed(), 0u);
+  EXPECT_EQ(c.CutAfterLoss(57, {{1, WorkerState()}}, At(3)), 3u);
 }
 
 TEST_F(JobExportsTest, TheEndOfAnEpochWaitsForAnExportAndIsNoExport) {

@@ -634,7 +634,7 @@ TEST_F(JobCheckpointsTest, PserversWithoutShardsMakeNoPart) {
 TEST_F(JobCheckpointsTest, AfterALossTheOthersAreAskedBeforeThePserversCut) {
   JobCheckpoints c = Make(/*every_steps=*/3);
   EXPECT_EQ(c.asked().number, 1u);
-  c.Hold();
+  c.Hold(At(1));
   c.RankLost(1, At(1));
   c.Plan(At(2));
   EXPECT_EQ(c.asked().number, 0u) << "nothing else is asked for";
@@ -668,7 +668,7 @@ TEST_F(JobCheckpointsTest, AfterALossTheOthersAreAskedBeforeThePserversCut) {
 
 TEST_F(JobCheckpointsTest, AfterALossAPartOfAnotherStepEndsTheCheckpoint) {
   JobCheckpoints c = Make(/*every_steps=*/0);
-  c.Hold();
+  c.Hold(At(1));
   c.CutAfterLoss(7, {{1, WorkerState()}}, At(1));
   c.TakeWorker(Worker(0, 1, 6), At(2));
   ASSERT_NE(c.OutcomeOf(1), nullptr);
@@ -681,7 +681,7 @@ TEST_F(JobCheckpointsTest, AfterALossAPartOfAnotherStepEndsTheCheckpoint) {
 TEST_F(JobCheckpointsTest, AnotherLossWithdrawsTheCheckpointAfterTheFirstOne) {
   JobCheckpoints c = Make(/*every_steps=*/3);
   c.TakeHosted(0, Hosted(HostedCut::WRITING, 1, 3), At(1));
-  c.Hold();
+  c.Hold(At(1));
   c.RankLost(1, At(1));
   c.CutAfterLoss(7, {{1, WorkerState()}}, At(1));
   c.RankLost(0, At(2));
