@@ -524,6 +524,8 @@ absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const Mo
                                           return CheckStart(found->dir, found->manifest, tables,
                                                             &fresh);
                                         }));
+  std::vector<TableConfig> tables = check.tables;
+  SLUICE_RETURN_IF_ERROR(FixShards(&found->manifest, &tables));
   for (const std::string& table : fresh) {
     check.warnings.push_back(absl::StrCat("initial_checkpoint: table '", table, "' is not in ",
                                           found->dir, "; it starts with its initial values"));

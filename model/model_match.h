@@ -49,7 +49,8 @@ absl::StatusOr<StartCheck> CheckInitialModel(const JobConfig& job, const ModelLi
                                              Env* env);
 
 // The same for the job's initial_checkpoint, a folder that FindCheckpoint accepts: also compares
-// the optimizers' rules, and warns of tables that start fresh. Reads no shard files.
+// the optimizers' rules and num_shards (FixShards), and warns of tables that start fresh. Reads no
+// shard files.
 absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const ModelList& models,
                                                   Env* env);
 

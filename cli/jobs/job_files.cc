@@ -235,10 +235,16 @@ absl::Status CheckKeepsUnfinished(const SubmitJobRequest& request, Env* env) {
 absl::Status CheckCanResume(const SubmitJobRequest& request, Env* env) {
   if (!request.resume()) return absl::OkStatus();
   std::vector<std::string> skipped;
-  const absl::Status found = FindCheckpointToResume(request, env, &skipped).status();
+  const auto found = FindCheckpointToResume(request, env, &skipped);
+  if (found.ok() && found->has_value()) {
+    SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(request.config(), BuiltInSpecs()));
+    std::vector<TableConfig> tables = model->tables();
+    return FixShards(&(*found)->checkpoint.manifest, &tables);
+  }
   // Other errors, such as a folder that this user may not read, need not concern the scheduler.
-  if (!absl::IsInvalidArgument(found) && !absl::IsDataLoss(found)) return absl::OkStatus();
-  return absl::InvalidArgumentError(found.message());
+  if (!absl::IsInvalidArgument(found.status()) && !absl::IsDataLoss(found.status()))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(found.status().message());
 }
 
 absl::Status CheckDataIsHere(const JobConfig& job) {

@@ -33,6 +33,16 @@ absl::Status CheckModelAndData(const JobConfig& job) {
   return DataSource::Create(job.data(), model->schema(), Env::Real()).status();
 }
 
+// Refuses a num_shards that tables whose rows go cannot have. If the job starts from a checkpoint,
+// that one's number counts (CheckInitialCheckpoint, CheckCanResume).
+absl::Status CheckNewShards(const SubmitJobRequest& request) {
+  const JobConfig& job = request.config();
+  if (request.resume() || !job.initial_checkpoint().empty()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  std::vector<TableConfig> tables = model->tables();
+  return FixShards(/*checkpoint=*/nullptr, &tables);
+}
+
 // Refuses two flags that give one field different values. A flag that is given twice is no
 // contradiction: the last one counts, so that a script can add to a command.
 absl::Status CheckAgree(const std::vector<ConfigOverride>& of_flags) {
@@ -198,6 +208,7 @@ absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& comman
   *request.mutable_config() = job;
   SLUICE_RETURN_IF_ERROR(CheckSubmission(request));
   SLUICE_RETURN_IF_ERROR(CheckSubmissionSize(request));
+  SLUICE_RETURN_IF_ERROR(CheckNewShards(request));
   return request;
 }
 

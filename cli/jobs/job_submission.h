@@ -39,7 +39,7 @@ absl::Status CheckSubmissionSize(const SubmitJobRequest& request);
 
 // Returns the request that submits `job` with what --resume and --allow_older say.
 // INVALID_ARGUMENT when the job cannot resume: its mode makes no checkpoints, or the folder of its
-// checkpoints is not known before it has a job_id.
+// checkpoints is not known before it has a job_id; or a new table cannot have its num_shards.
 absl::StatusOr<SubmitJobRequest> SubmissionFromFlags(const ParsedCommand& command,
                                                      const JobConfig& job);
 

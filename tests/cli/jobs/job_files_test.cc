@@ -9,6 +9,7 @@
 #include "common/config/job_config.h"
 #include "common/saved_model/checkpoint.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file.h"
 #include "model/built_in_models.h"
 
 namespace sluice::cli {
@@ -209,9 +210,22 @@ class CanResumeTest : public JobFilesTest {
     job_.set_worker_num(1);
     *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());
   }
-  // A checkpoint of the job in its second epoch.
-  void Make() {
+  // A checkpoint of the job in its second epoch. `shards`: of its sparse table.
+  void Make(uint32_t shards = 0) {
+    const std::string folder = CheckpointFolder(dir_ + "/a/b/checkpoints", 8);
     Manifest manifest;
+    if (shards > 0) {
+      TableConfig* const table = manifest.add_tables();
+      table->set_name("embedding");
+      table->set_kind(TableConfig::SPARSE);
+      table->set_num_shards(shards);
+      std::filesystem::create_directories(folder);
+      for (uint32_t shard = 0; shard < shards; ++shard) {
+        const std::string name = ShardFileName("embedding", shard, CheckpointSaveId(7, 1));
+        manifest.add_files()->set_name(name);
+        std::ofstream(folder + "/" + name).flush();
+      }
+    }
     CheckpointState* state = manifest.mutable_checkpoint();
     state->set_mode("async");
     state->set_worker_num(1);
@@ -219,8 +233,7 @@ class CanResumeTest : public JobFilesTest {
     state->set_task_bytes(64);
     state->add_workers();
     const absl::Status made =
-        CommitCheckpoint(CheckpointFolder(dir_ + "/a/b/checkpoints", 8), request_.config(),
-                         manifest, Env::Real(), CheckpointSaveId(7, 1));
+        CommitCheckpoint(folder, request_.config(), manifest, Env::Real(), CheckpointSaveId(7, 1));
     ASSERT_TRUE(made.ok()) << made;
   }
   std::string ResumeRefusal() {
@@ -251,6 +264,25 @@ TEST_F(CanResumeTest, AJobThatDoesNotFitTheCheckpointIsRefused) {
   request_.mutable_config()->mutable_train()->set_epochs(3);
   request_.mutable_config()->mutable_train()->set_batch_size(11);
   EXPECT_THAT(ResumeRefusal(), HasSubstr("train.batch_size"));
+}
+
+TEST_F(CanResumeTest, ShardsOfATableWhoseRowsGoAreThoseOfTheCheckpoint) {
+  Feature* const feature = job_.add_features();
+  feature->set_name("z");
+  feature->mutable_categorical();
+  job_.mutable_model()->mutable_wide_deep()->set_embedding_dim(2);
+  TableConfig* const table = job_.add_tables();
+  table->set_name("embedding");
+  table->mutable_expire()->set_after_steps(9);
+  *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());
+  Make(/*shards=*/2);
+  for (const uint32_t shards : {0u, 2u}) {
+    request_.mutable_config()->mutable_tables(0)->set_num_shards(shards);
+    const absl::Status fits = CheckCanResume(request_, Env::Real());
+    EXPECT_TRUE(fits.ok()) << fits;
+  }
+  request_.mutable_config()->mutable_tables(0)->set_num_shards(256);
+  EXPECT_THAT(ResumeRefusal(), AllOf(HasSubstr("num_shards is 256"), HasSubstr("has 2;")));
 }
 
 TEST_F(CanResumeTest, ADamagedCheckpointIsRefused) {

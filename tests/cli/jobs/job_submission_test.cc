@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "tests/cli/small_job.h"
@@ -44,6 +45,14 @@ class JobFlagsTest : public ::testing::Test {
     const auto job = Load(std::move(flags));
     EXPECT_TRUE(job.ok()) << job.status();
     return job.ok() ? *job : JobConfig();
+  }
+  absl::StatusOr<SubmitJobRequest> Submit(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--job=" + file_, "--a_sync=false"});
+    const auto command = ParseCommand(spec_, flags);
+    EXPECT_TRUE(command.ok()) << command.status();
+    const auto job = JobFromFlags(*command);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return SubmissionFromFlags(*command, *job);
   }
 
   std::string file_;
@@ -137,25 +146,36 @@ TEST_F(JobFlagsTest, WildcardMatchesTheColumnsOfTheFirstFile) {
   EXPECT_THAT(std::string(Load(flags).status().message()), HasSubstr(data));
 }
 
+TEST_F(JobFlagsTest, ANumberOfShardsThatNewTablesCannotHaveIsFoundWithoutACluster) {
+  for (const char* rule :
+       {"expire { after_steps: 9 }", "max_gib: 1 evict {}", "admit { after: 2 }"}) {
+    const auto table = [rule](int shards) {
+      return absl::StrCat("--set=tables={name: 'embedding' num_shards: ", shards, " ", rule, "}");
+    };
+    const absl::Status refused = Submit({table(64)}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr("\"embedding\""), HasSubstr("num_shards is 64"), HasSubstr("256"),
+                      HasSubstr("remove num_shards")));
+    EXPECT_TRUE(Submit({table(256)}).ok());
+    // The number of the checkpoint counts.
+    EXPECT_TRUE(Submit({table(64), "--resume", "--output_dir=/o"}).ok());
+    EXPECT_TRUE(Submit({table(64), "--set=initial_checkpoint=/c"}).ok());
+  }
+  EXPECT_TRUE(Submit({"--set=tables={name: 'embedding' num_shards: 64}"}).ok());
+}
+
 TEST_F(JobFlagsTest, ResumeReachesTheSubmission) {
-  const auto submission = [this](std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {"--job=" + file_, "--a_sync=false"});
-    const auto command = ParseCommand(spec_, flags);
-    EXPECT_TRUE(command.ok()) << command.status();
-    const auto job = JobFromFlags(*command);
-    EXPECT_TRUE(job.ok()) << job.status();
-    return SubmissionFromFlags(*command, *job);
-  };
-  const auto plain = submission({});
+  const auto plain = Submit({});
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_FALSE(plain->resume());
   EXPECT_EQ(plain->config().name(), "good");
-  const auto resume = submission({"--resume", "--allow_older", "--output_dir=/o"});
+  const auto resume = Submit({"--resume", "--allow_older", "--output_dir=/o"});
   ASSERT_TRUE(resume.ok()) << resume.status();
   EXPECT_TRUE(resume->resume());
   EXPECT_TRUE(resume->allow_older());
-  EXPECT_TRUE(absl::IsInvalidArgument(submission({"--resume"}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(submission({"--allow_older"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Submit({"--resume"}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Submit({"--allow_older"}).status()));
 }
 
 // Answers the calls in turn, and remembers their ids.

@@ -557,6 +557,22 @@ TEST_F(FindInitialCheckpointTest, AnotherShapeOrRuleIsRefusedByTable) {
                                                  HasSubstr("momentum"), HasSubstr("adam")));
 }
 
+TEST_F(FindInitialCheckpointTest, ShardsOfATableWhoseRowsGoAreThoseOfTheCheckpoint) {
+  const std::string expires = "tables { name: \"embedding\" expire { after_steps: 9 } }";
+  const std::string folder = Make(5, Effective(expires));
+  JobConfig job = Effective(expires);
+  for (const uint32_t shards : {0u, 2u}) {
+    job.mutable_tables(0)->set_num_shards(shards);
+    const absl::Status fits = Find(job, folder);
+    EXPECT_TRUE(fits.ok()) << fits;
+  }
+  job.mutable_tables(0)->set_num_shards(256);
+  const absl::Status other = Find(job, folder);
+  EXPECT_TRUE(absl::IsInvalidArgument(other)) << other;
+  EXPECT_THAT(std::string(other.message()),
+              AllOf(HasSubstr("num_shards is 256"), HasSubstr("has 2;")));
+}
+
 TEST_F(FindInitialCheckpointTest, TablesFollowTheFeatures) {
   const std::string folder = Make(5);
   ASSERT_TRUE(Find(Effective("features { name: \"new\" numeric {} }"), folder).ok());
