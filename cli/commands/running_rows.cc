@@ -8,6 +8,7 @@
 #include "cli/commands/table_commands.h"
 #include "cli/jobs/scheduler_access.h"
 #include "cli/screen/format.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
@@ -55,27 +56,43 @@ absl::StatusOr<TableLayouts> LayoutOf(const std::string& name) {
 
 // Asks until the deletion is over. A scheduler that does not know it, because it has been started
 // since, is asked anew: rows that are gone already change nothing.
-absl::StatusOr<DeleteRowsReply> Delete(SchedulerClient* client, const DeleteRowsRequest& asked) {
+absl::StatusOr<DeleteRowsReply> Delete(SchedulerClient* client, const DeleteRowsRequest& asked,
+                                       bool* anew) {
   DeleteRowsRequest waits;
   waits.set_job_id(asked.job_id());
   waits.set_wait_ms(kDeletionWaitMs);
   SilenceTimer silence;
+  bool sent = false;  // a scheduler may have begun it
   for (;;) {
-    const bool anew = waits.deletion() == 0;
-    const auto reply = client->DeleteRows(anew ? asked : waits);
-    const bool unknown = !anew && absl::IsNotFound(reply.status());
+    const bool begins = waits.deletion() == 0;
+    const auto reply = client->DeleteRows(begins ? asked : waits);
+    const bool unknown = !begins && absl::IsNotFound(reply.status());
     if (reply.ok() || unknown) {
       silence.Answered();
+      if (begins) *anew = sent;
+      sent = true;
       if (reply.ok() && reply->done()) return reply;
+      if (begins) {
+        PrintOnStderr(absl::StrCat("the rows go with the next checkpoint of job ", asked.job_id(),
+                                   "; waiting until it is complete"));
+      }
       waits.set_deletion(unknown ? 0 : reply->deletion());
       continue;
     }
-    if (!GotNoAnswer(reply.status())) return reply.status();
-    if (silence.Unanswered(Clock::Real()->Now()) >= kTakeoverPatience) {
-      return absl::UnavailableError(absl::StrCat(reply.status().message(),
-                                                 "; whether the rows are gone is not known: give ",
-                                                 "the command again, which does no harm"));
+    const absl::Duration silent = silence.Unanswered(Clock::Real()->Now());
+    if (!GotNoAnswer(reply.status()) || silent >= kRestartPatience) {
+      if (!sent) return reply.status();
+      return absl::Status(
+          reply.status().code(),
+          absl::StrCat(reply.status().message(), "; whether the rows are gone is not known: give ",
+                       "the command again or, when the job is over, the folder of its newest ",
+                       "checkpoint instead of --job; neither does harm"));
     }
+    if (silent == absl::ZeroDuration()) {
+      PrintOnStderr(
+          "the scheduler does not answer, and may forget the deletion; waiting to ask again");
+    }
+    sent = true;
     Clock::Real()->Sleep(kDeletionPause);
   }
 }
@@ -89,7 +106,6 @@ absl::StatusOr<int> DeleteFromRunningJob(const ParsedCommand& command) {
                           ConnectToScheduler(command, Clock::Real()));
   DeleteRowsRequest request;
   request.set_job_id(command.Text("job"));
-  request.set_wait_ms(kDeletionWaitMs);
   WatchJobRequest watch;
   watch.set_job_id(request.job_id());
   SLUICE_ASSIGN_OR_RETURN(const WatchJobReply job, client->WatchJob(watch));
@@ -111,7 +127,8 @@ absl::StatusOr<int> DeleteFromRunningJob(const ParsedCommand& command) {
   }
   request.set_table(table);
   request.mutable_keys()->Assign(named.by_shard[0].begin(), named.by_shard[0].end());
-  SLUICE_ASSIGN_OR_RETURN(const DeleteRowsReply deleted, Delete(client.get(), request));
+  bool anew = false;
+  SLUICE_ASSIGN_OR_RETURN(const DeleteRowsReply deleted, Delete(client.get(), request, &anew));
   if (!deleted.error().empty()) {
     return absl::InternalError(absl::StrCat(
         "no checkpoint of job ", request.job_id(), " without the rows could be completed: ",
@@ -121,7 +138,11 @@ absl::StatusOr<int> DeleteFromRunningJob(const ParsedCommand& command) {
   }
   PrintTableLine(absl::StrCat(Counted(deleted.rows(), "row"), " of ", Counted(named.keys, "key"),
                               " deleted from table ", table, " of job ", request.job_id()));
-  PrintKeyNotes(named, deleted.rows(), !command.Text("feature").empty());
+  if (anew) {
+    PrintTableLine(
+        "The scheduler was asked again: rows that had gone before that may not be counted.");
+  }
+  PrintKeyNotes(named, deleted.rows(), anew || !command.Text("feature").empty());
   PrintTableLine(absl::StrCat("the first checkpoint without them: step ", deleted.step(), ", ",
                               deleted.dir()));
   PrintTableLine(

@@ -25,9 +25,6 @@
 namespace sluice::cli {
 namespace {
 
-// limits.wait_s by default: how long a scheduler that has died may take to answer again.
-constexpr absl::Duration kRestartPatience = absl::Seconds(120);
-
 int Follow(const ParsedCommand& command, const JobConfig& job, SchedulerClient* client,
            const std::string& job_id, ProgressMode mode, const Screen& screen) {
   ProgressPrinter printer(mode, &std::cout, screen.escapes);

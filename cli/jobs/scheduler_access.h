@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/screen/command_line.h"
 #include "common/base/clock.h"
 #include "common/daemon/scheduler_client.h"
@@ -15,6 +16,9 @@
 #include "common/security/tls_files.h"
 
 namespace sluice::cli {
+
+// limits.wait_s by default: how long a scheduler that has died may take to answer again.
+inline constexpr absl::Duration kRestartPatience = absl::Seconds(120);
 
 // The folder below the log folder in which `--tls` of sluice launch and up keeps its certificates.
 std::string CertificateFolder(const std::string& log_dir);

@@ -1,12 +1,11 @@
 """Rows deleted while a job trains: gone from the next checkpoint and delta, and from all that continues from there."""
 import os
-import pathlib
 import re
 import signal
 import unittest
 
 import export_test
-from sluice_testing import wait_until
+from sluice_testing import kill_unless_over, processes_naming, wait_until
 
 # Day 2, whose training the tests disturb, has rows of day 1 that its data does not train.
 OLD = ["old%d" % i for i in range(40)]
@@ -35,22 +34,22 @@ class DeleteRowsTest(export_test.ExportTest):
         self.await_step(launcher, 1)
         return launcher
 
-    def keys(self, values):
+    def key_flags(self, values):
         path = self.tmp / "keys.txt"
         path.write_text("".join("%s\n" % value for value in values))
         return ["--feature=c", "--keys=%s" % path]
 
     def found(self, folder, values):
         """How many of the values have a row in the model or checkpoint."""
-        done = self.run_program("sluice", "table", "delete", folder, *self.keys(values), "--dry_run")
+        done = self.run_program("sluice", "table", "delete", folder, *self.key_flags(values), "--dry_run")
         self.assertEqual(done.returncode, 0, done.stdout)
         return int(re.search(r"^(\d+) of %d keys found" % len(values), done.stdout)[1])
 
     def delete_command(self, values):
-        return ["table", "delete", "--job=small-1", "--log_dir=%s" % (self.tmp / "run.log"), *self.keys(values)]
+        return ["table", "delete", "--job=small-1", "--log_dir=%s" % (self.tmp / "run.log"), *self.key_flags(values)]
 
     def checkpoint_of(self, out):
-        return pathlib.Path(re.search(r"without\s+them:\s+step\s+\d+,\s+(\S+)", out)[1])
+        return re.search(r"without\s+them:\s+step\s+\d+,\s+(\S+)", out)[1]
 
     def delete(self, values, rows):
         """Deletes the values' rows from the running job; returns the first checkpoint without them."""
@@ -62,7 +61,7 @@ class DeleteRowsTest(export_test.ExportTest):
 
     def make_checkpoint(self):
         out = self.sluice("checkpoint", self.tmp / "run.log", "small-1")
-        return pathlib.Path(re.search(r"checkpoint of step \d+: (\S+)", out)[1])
+        return re.search(r"checkpoint of step \d+: (\S+)", out)[1]
 
     def assert_gone_but_trained_again(self, folder):
         self.assertEqual(self.found(folder, GONE_OLD), 0, folder)
@@ -86,7 +85,7 @@ class DeleteInSyncTest(DeleteRowsTest):
         self.assertEqual(self.found(self.tmp / "applied", GONE_OLD), len(GONE_OLD))
         for refused, flags in (("no job", ["--job=no-job"]), ("sparse table", ["--job=small-1", "--table=x"]),
                                ("a folder", [self.tmp / "run", "--job=small-1"]), ("--output", ["--job=small-1", "--output=x"])):
-            keys = self.keys(OLD)[1 if refused == "sparse table" else 0:]
+            keys = self.key_flags(OLD)[1 if refused == "sparse table" else 0:]
             if refused == "sparse table":
                 (self.tmp / "keys.txt").write_text("17\n")
             out = self.sluice("table", self.tmp / "run.log", "delete", *flags, *keys, expect=2)
@@ -94,7 +93,7 @@ class DeleteInSyncTest(DeleteRowsTest):
         folder = self.delete(GONE_OLD + GONE_BOTH + ["never"], rows=15)
         self.assertEqual(self.found(folder, GONE_OLD + GONE_BOTH), 0)
         self.assertEqual(self.found(folder, OLD), len(OLD) - len(GONE_OLD))
-        step = int(re.search(r"step-(\d+)", folder.name)[1])
+        step = int(re.search(r"step-(\d+)$", folder)[1])
 
         chain = self.await_chain(launcher, lambda now: now[0].folder == before[0].folder and
                                  now[-1].step > step + TWO_EPOCHS)
@@ -117,21 +116,60 @@ class DeleteInSyncTest(DeleteRowsTest):
         self.assert_gone_but_trained_again(again[0].folder)
         self.end(launcher)
 
-    def test_a_pserver_that_is_killed_before_it_has_the_keys(self):
-        launcher = self.begin("--a_sync=false")
-        victim = self.pid_of("pserver", 1)
-        os.kill(victim, signal.SIGSTOP)
+    def begin_to_delete(self):
+        """Gives the command while pserver 1 stands still, so that no checkpoint without the rows can begin."""
+        os.kill(self.pid_of("pserver", 1), signal.SIGSTOP)
         command = self.start("sluice", *self.delete_command(GONE_OLD + GONE_BOTH), log="delete.out")
-        log = self.tmp / "run.log" / "schedulerlog.0"
-        wait_until(lambda: "deletes the rows of 15 keys" in log.read_text(), log.read_text)
-        os.kill(victim, signal.SIGKILL)
-        self.assertEqual(self.exit_code(command), 0, (self.tmp / "delete.out").read_text())
-        job = self.job_status(self.tmp / "run.log", "small-1")
-        self.assertEqual(int(job["recovery"]["pserver_losses"]), 1)
-        folder = self.checkpoint_of((self.tmp / "delete.out").read_text())
+        wait_until(lambda: "go with the next checkpoint" in self.output("delete"), lambda: self.output("delete"))
+        return command
+
+    def end_of_deletion(self, command):
+        """The command has come to its end; returns what it has printed."""
+        self.assertEqual(self.exit_code(command, 180), 0, self.output("delete"))
+        folder = self.checkpoint_of(self.output("delete"))
         self.assertEqual(self.found(folder, GONE_OLD + GONE_BOTH), 0)
         self.assertEqual(self.found(folder, OLD), len(OLD) - len(GONE_OLD))
+        return " ".join(self.output("delete").split())
+
+    def test_a_pserver_that_is_killed_before_it_has_the_keys(self):
+        launcher = self.begin("--a_sync=false")
+        command = self.begin_to_delete()
+        os.kill(self.pid_of("pserver", 1), signal.SIGKILL)
+        self.end_of_deletion(command)
+        job = self.job_status(self.tmp / "run.log", "small-1")
+        self.assertEqual(int(job["recovery"]["pserver_losses"]), 1)
         self.end(launcher)
+
+    def test_a_scheduler_that_is_killed_while_the_command_waits(self):
+        launcher = self.begin("--a_sync=false")
+        command = self.begin_to_delete()
+        stopped = self.pid_of("pserver", 1)
+        os.kill(self.pid_of("scheduler", 0), signal.SIGKILL)
+        os.kill(stopped, signal.SIGCONT)
+        out = self.end_of_deletion(command)
+        self.assertIn("the scheduler does not answer", out)
+        self.assertIn("15 rows of 15 keys deleted", out)
+        self.assertIn("asked again", out)
+        job = self.job_status(self.tmp / "run.log", "small-1")
+        self.assertEqual(int(job["recovery"]["scheduler_restarts"]), 1)
+
+        # It does not come back, and another one at its address knows nothing of the job.
+        command = self.begin_to_delete()
+        address = [e.address for e in self.endpoints() if e.role == "scheduler"][-1]
+        launcher.kill()  # first: it would start the others again
+        launcher.wait()
+
+        def others():
+            return [pid for pid, _ in processes_naming(str(self.tmp)) if pid != command.pid]
+        for pid in others():
+            kill_unless_over(pid)
+        wait_until(lambda: not others(), others)
+        self.start("sluice-scheduler", "--bind=" + address, "--server_num=1", "--worker_num=1",
+                   "--log_dir=%s" % (self.tmp / "other.log"))
+        self.assertNotEqual(self.exit_code(command, 180), 0)
+        out = " ".join(self.output("delete").split())
+        self.assertIn("no job small-1", out)
+        self.assertIn("whether the rows are gone is not known", out)
 
 
 class DeleteInAsyncTest(DeleteRowsTest):

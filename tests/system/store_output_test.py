@@ -1,10 +1,12 @@
 """Models, checkpoints and results on a store: nothing shared, and nothing of them on this machine."""
 import json
+import os
 import re
 import signal
 import threading
 import unittest
 
+import delete_rows_test
 import places_test
 from sluice_testing import ADULT, free_port, kill_unless_over, processes_naming, wait_until
 
@@ -241,6 +243,25 @@ class StoreOutputTest(places_test.StoreTest):
                 self.assertGreater(result["eval"]["auc"], 0.8)
                 self.verify(out)
                 self.assertIn(out + "/model/MANIFEST", self.objects(out + "/model/"))
+
+
+class DeleteOnStoreTest(places_test.StoreTest, delete_rows_test.DeleteRowsTest):
+    def test_rows_of_a_running_job_are_gone_from_its_checkpoints_on_the_store(self):
+        kinds = {2: "lost", 4: "busy", 9: "cut"}
+        self.proxy.fault = lambda number, method, path: kinds.get(number % 17)
+        launcher = self.begin("--a_sync=false", "--set=checkpoint.dir=s3://data/checkpoints")
+        before = self.make_checkpoint()
+        self.assertEqual(self.found(before, delete_rows_test.GONE_OLD), len(delete_rows_test.GONE_OLD))
+        folder = self.delete(delete_rows_test.GONE_OLD + delete_rows_test.GONE_BOTH, rows=15)
+        self.assertTrue(folder.startswith("s3://data/checkpoints/step-"), folder)
+        self.assertEqual(self.found(folder, delete_rows_test.GONE_OLD + delete_rows_test.GONE_BOTH), 0)
+        step = int(re.search(r"step-(\d+)$", folder)[1])
+        # The job goes back to this checkpoint, and trains on.
+        os.kill(self.pid_of("pserver", 1), signal.SIGKILL)
+        self.await_recovery("rollbacks", step + delete_rows_test.TWO_EPOCHS)
+        self.assert_gone_but_trained_again(self.make_checkpoint())
+        self.assertEqual(set(self.proxy.faults), {"lost", "busy", "cut"})
+        self.end(launcher)
 
 
 if __name__ == "__main__":
