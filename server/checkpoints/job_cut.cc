@@ -25,19 +25,23 @@ void TakeLeast(const ShardFacts& facts, std::vector<RankPosition>* least) {
 
 }  // namespace
 
-// Counts the bytes of a cut, and ends the cut when it is cancelled.
+// Counts the bytes of a cut, which another thread may end.
 class JobCut::Watched : public ShardCut {
  public:
-  Watched(ShardCut* cut, JobCut* owner) : cut_(cut), owner_(owner) {}
+  Watched(std::unique_ptr<ShardCut> cut, JobCut* owner) : owner_(owner), cut_(std::move(cut)) {}
   absl::StatusOr<bool> Next(std::string* chunk) override {
-    // Relaxed: a cut that ends one piece later does no harm.
-    if (owner_->stop_.load(std::memory_order_relaxed))
-      return absl::CancelledError("the checkpoint was given up");
+    MutexLock lock(&mutex_);
+    if (cut_ == nullptr) return absl::CancelledError("the checkpoint was given up");
     SLUICE_ASSIGN_OR_RETURN(const bool more, cut_->Next(chunk));
     if (more) owner_->written_bytes_.fetch_add(chunk->size(), std::memory_order_relaxed);
     if (!begun_ && owner_->options_.export_since.has_value()) CountRows(*chunk);
     begun_ = true;
     return more;
+  }
+  // Frees, too, the rows that updates copied for the cut.
+  void End() {
+    MutexLock lock(&mutex_);
+    cut_ = nullptr;
   }
 
  private:
@@ -54,9 +58,10 @@ class JobCut::Watched : public ShardCut {
     owner_->gone_.fetch_add(static_cast<uint64_t>(header.gone_size()), std::memory_order_relaxed);
   }
 
-  ShardCut* const cut_;
   JobCut* const owner_;
-  bool begun_ = false;
+  Mutex mutex_;  // before the shard's
+  std::unique_ptr<ShardCut> cut_ ABSL_GUARDED_BY(mutex_);
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) const {
@@ -121,74 +126,83 @@ void JobCut::Refuse(absl::Status why) {
 }
 
 bool JobCut::WriteOne() {
-  Part part;
+  std::shared_ptr<Shard> shard;
+  std::shared_ptr<Watched> cut;
   {
     MutexLock lock(&mutex_);
     if (ended_ || !status_.ok() || next_ == parts_.size()) return false;
-    part = std::move(parts_[next_++]);
-    ++running_;
+    Part& part = parts_[next_++];
+    shard = std::move(part.shard);
+    cut = std::make_shared<Watched>(std::move(part.cut), this);
+    running_.push_back(cut);
     // Noted before the file exists: if the checkpoint fails, a file that was only begun goes too.
-    names_.push_back(
-        ShardFileName(part.shard->table().name(), part.shard->index(), options_.save_id));
+    names_.push_back(ShardFileName(shard->table().name(), shard->index(), options_.save_id));
   }
-  absl::StatusOr<SavedFile> file = Write(&part);
-  // Frees now, and not with the last file, the rows that updates copied for this cut.
-  part.cut.reset();
-  part.shard.reset();
-  EndOne(std::move(file));
+  absl::StatusOr<SavedFile> file = Write(*shard, cut.get());
+  cut->End();  // now, and not with the last file
+  shard.reset();
+  EndOne(cut.get(), std::move(file));
   return true;
 }
 
-absl::StatusOr<SavedFile> JobCut::Write(Part* part) {
-  Watched cut(part->cut.get(), this);
+absl::StatusOr<SavedFile> JobCut::Write(const Shard& shard, Watched* cut) {
   try {
-    return WriteShardFile(options_.directory, part->shard->table(), part->shard->index(), &cut,
-                          options_.env, options_.save_id);
+    return WriteShardFile(options_.directory, shard.table(), shard.index(), cut, options_.env,
+                          options_.save_id);
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory to save shard ", part->shard->index(), " of table '",
-                     part->shard->table().name(), "'; use more pservers"));
+    return absl::ResourceExhaustedError(absl::StrCat("no memory to save shard ", shard.index(),
+                                                     " of table '", shard.table().name(),
+                                                     "'; use more pservers"));
   }
 }
 
-void JobCut::EndOne(absl::StatusOr<SavedFile> file) {
+void JobCut::EndAll(const std::vector<std::shared_ptr<Watched>>& cuts) {
+  for (const auto& cut : cuts) cut->End();
+}
+
+void JobCut::EndOne(const Watched* cut, absl::StatusOr<SavedFile> file) {
   // Before the checkpoint ends, so that a report with its error has the job's error, too.
   if (absl::IsOutOfRange(file.status()) && options_.fail_job)
     options_.fail_job(std::string(file.status().message()));
   std::vector<Part> dropped;  // destroyed after the lock is released
+  std::vector<std::shared_ptr<Watched>> others;
+  bool last;
   {
     MutexLock lock(&mutex_);
-    --running_;
+    running_.erase(std::find_if(running_.begin(), running_.end(),
+                                [cut](const auto& one) { return one.get() == cut; }));
     if (file.ok()) {
       files_.push_back(*std::move(file));
     } else if (status_.ok()) {
       status_ = file.status();
     }
     if (!status_.ok()) {
-      stop_.store(true, std::memory_order_relaxed);
+      others = running_;
       dropped.swap(parts_);
       next_ = 0;
     }
-    // The thread that writes the last file finishes the checkpoint part.
-    if (running_ > 0 || next_ < parts_.size()) return;
+    last = running_.empty() && next_ == parts_.size();
   }
   dropped.clear();
-  Finish();
+  EndAll(others);
+  // The thread that writes the last file finishes the checkpoint part.
+  if (last) Finish();
 }
 
 void JobCut::Cancel() {
   std::vector<Part> dropped;
+  std::vector<std::shared_ptr<Watched>> running;
   {
     MutexLock lock(&mutex_);
     if (ended_) return;
     if (status_.ok()) status_ = absl::CancelledError("the checkpoint was given up");
-    stop_.store(true, std::memory_order_relaxed);
+    running = running_;
     dropped.swap(parts_);
     next_ = 0;
-    if (running_ > 0) return;  // who writes the last file finishes
   }
   dropped.clear();
-  Finish();
+  EndAll(running);
+  if (running.empty()) Finish();  // else whoever writes the last file does
 }
 
 void JobCut::Finish() {

@@ -68,8 +68,9 @@ class JobCut {
   // Writes a file that nobody has begun yet. False when there is none: the calls that are under way
   // write the rest.
   bool WriteOne();
-  // Cancels the checkpoint unless all its files are complete. A file under way ends at its next
-  // piece.
+  // Cancels the checkpoint unless all its files are complete. The cuts of its shards end at once,
+  // so that others can begin; a file under way ends at its next piece, for which a store may take
+  // long.
   void Cancel();
   // True when nothing is written any more.
   bool ended();
@@ -91,24 +92,25 @@ class JobCut {
   class Watched;
 
   Begun BeginAll(const JobView& view, const CutOptions& options) const;
-  absl::StatusOr<SavedFile> Write(Part* part);
-  // The state after a file was written or cut short.
-  void EndOne(absl::StatusOr<SavedFile> file);
+  absl::StatusOr<SavedFile> Write(const Shard& shard, Watched* cut);
+  // The state after the file of this cut was written or cut short.
+  void EndOne(const Watched* cut, absl::StatusOr<SavedFile> file);
+  // Ends these cuts. Not to be called with the lock.
+  static void EndAll(const std::vector<std::shared_ptr<Watched>>& cuts);
   void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends the checkpoint: removes its files if it failed, and calls on_change.
   void Finish();
 
   const Options options_;
-  // Relaxed: a figure, and a wish that the writer of a file sees soon.
+  // Relaxed: figures.
   std::atomic<uint64_t> written_bytes_{0}, rows_{0}, gone_{0};
-  std::atomic<bool> stop_{false};
 
   Mutex mutex_;
   CondVar ended_changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);      // the first error
   std::vector<Part> parts_ ABSL_GUARDED_BY(mutex_);  // those from next_ on are to be written
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t running_ ABSL_GUARDED_BY(mutex_) = 0;  // files under way
+  std::vector<std::shared_ptr<Watched>> running_ ABSL_GUARDED_BY(mutex_);  // files under way
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of files that were begun
   std::vector<SavedFile> files_ ABSL_GUARDED_BY(mutex_);    // complete

@@ -121,8 +121,7 @@ void JobCuts::GiveUp(std::shared_ptr<JobCut> cut) {
   if (cut == nullptr) return;
   cut->Cancel();
   MutexLock lock(&mutex_);
-  // A cancelled cut may still be writing a file, and a sparse shard has one cut at a time. AwaitEnd
-  // must therefore also wait for this one before a save or an image can cut the shard.
+  // A cancelled cut may still be writing a file, for which AwaitEnd waits, too.
   leaving_.erase(std::remove_if(leaving_.begin(), leaving_.end(),
                                 [](const auto& one) { return one->ended(); }),
                  leaving_.end());
