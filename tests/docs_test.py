@@ -1,4 +1,4 @@
-"""The tests, files, links and ./dev commands that the documents name exist.
+"""The tests, files, members of classes, links and ./dev commands that the documents name exist.
 
 Tests are named in backticks: `Suite.Name` of C++, `file_test.test_name` or `file_test.Class` of Python. `.Name` is of the
 suite or file before it; a suite or file may stand alone. Fuzzers are named after the word "fuzzer" or "fuzzers".
@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")),
              *sorted(ROOT.glob("*/README.md")), *sorted(ROOT.glob("common/*/README.md"))]
 FOLDERS = "bench|cli|client|cmake|common|configs|deploy|docs|model|proto|scheduler|server|tests|worker"
+CODE = ("bench", "cli", "client", "common", "model", "proto", "python", "scheduler", "server", "tests", "worker")
 
 # What looks like a path and is none: what readers replace, names in certificates, rows of the benchmarks.
 NO_FILES = r"NAME|my_model|^tests/x/y_test|^worker/\d|^model/load/"
@@ -81,6 +82,22 @@ class DocsTest(unittest.TestCase):
                         self.assertTrue(known or owner in programs, "there is no suite or test file %s" % owner)
                         self.assertTrue(not own or own in known, "%s has no test %s" % (owner, own))
         self.assertGreater(found, 100, "the pattern is wrong")
+
+    def test_members_exist(self):
+        # A name that is in the code of a unit which defines the class counts as a member.
+        units, owners = {}, {}
+        for file in (file for top in CODE for file in ROOT.glob(top + "/**/*")):
+            if file.suffix in (".h", ".cc", ".cu", ".proto"):
+                code = re.sub(r"//.*", "", file.read_text())
+                units[file.with_suffix("")] = units.get(file.with_suffix(""), "") + code
+        for code in units.values():
+            for name in set(re.findall(r"\b(?:class|struct|enum|message) (?:class )?(?:ABSL_\w+ |\w+::)?(\w+)\b(?!;)", code)):
+                owners[name] = owners.get(name, "") + code
+
+        def check(_, match):
+            self.assertIn(match[1], owners, "there is no class %s" % match[1])
+            self.assertTrue(re.search(r"\b%s\b" % match[2], owners[match[1]]), "there is no %s" % match[0])
+        self.each(r"(?<![\w:])([A-Z]\w+)::(\w+)", check)
 
     def test_fuzzers_exist(self):
         known = set(re.findall(r"^sluice_fuzzer\((\w+) ", (ROOT / "tests/fuzz/CMakeLists.txt").read_text(), re.M))

@@ -18,9 +18,9 @@ namespace {
 using ::testing::HasSubstr;
 
 // A sync job of an earlier scheduler, whose attempt has begun at a checkpoint that is gone.
-class JobRestorerTest : public testing::Test {
+class AdoptionFromDiskTest : public testing::Test {
  protected:
-  JobRestorerTest() {
+  AdoptionFromDiskTest() {
     job_.set_job_id("a-1");
     *job_.mutable_config() = SmallJob("a").config();
     job_.mutable_config()->set_output_dir(options_.default_output + "/a-1");
@@ -91,39 +91,39 @@ class JobRestorerTest : public testing::Test {
   std::vector<MetaStore::Write> records_;  // that the core has changed
 };
 
-TEST_F(JobRestorerTest, ARunIsAdoptedWithTheRecordOfItsBeginning) {
+TEST_F(AdoptionFromDiskTest, ARunIsAdoptedWithTheRecordOfItsBeginning) {
   EXPECT_EQ(Restored({BeganEntry(), JobEntry(), RunEntry()}).state(), JOB_RUNNING) << log_;
   EXPECT_FALSE(Deletes("run/a-1"));
 }
 
-TEST_F(JobRestorerTest, WithoutTheRecordOrTheFolderItGoesBackAndTheLogSaysWhy) {
+TEST_F(AdoptionFromDiskTest, WithoutTheRecordOrTheFolderItGoesBackAndTheLogSaysWhy) {
   EXPECT_EQ(Restored({JobEntry(), RunEntry()}).state(), JOB_RECOVERING) << log_;
   EXPECT_THAT(log_, HasSubstr("/gone/step-9"));
   EXPECT_TRUE(Deletes("run/a-1"));
 }
 
-TEST_F(JobRestorerTest, ARunThatBeganWithTheJobNeedsNoCheckpoint) {
+TEST_F(AdoptionFromDiskTest, ARunThatBeganWithTheJobNeedsNoCheckpoint) {
   run_.mutable_spec()->clear_restore();
   EXPECT_EQ(Restored({JobEntry(), RunEntry()}).state(), JOB_RUNNING) << log_;
 }
 
-TEST_F(JobRestorerTest, WithoutARunTheJobGoesBack) {
+TEST_F(AdoptionFromDiskTest, WithoutARunTheJobGoesBack) {
   EXPECT_EQ(Restored({JobEntry()}).state(), JOB_RECOVERING) << log_;
 }
 
-TEST_F(JobRestorerTest, TheRunOfAnUnknownJobIsDeleted) {
+TEST_F(AdoptionFromDiskTest, TheRunOfAnUnknownJobIsDeleted) {
   run_.set_job_id("b-2");
   Restored({JobEntry(), {"run/b-2", run_.SerializeAsString()}});
   EXPECT_TRUE(Deletes("run/b-2"));
 }
 
-TEST_F(JobRestorerTest, AJobThatHadNotBegunIsQueued) {
+TEST_F(AdoptionFromDiskTest, AJobThatHadNotBegunIsQueued) {
   job_.set_begun(false);
   job_.clear_pservers();
   EXPECT_EQ(Restored({JobEntry()}).state(), JOB_QUEUED) << log_;
 }
 
-TEST_F(JobRestorerTest, AStoredOutcomeIsShownAsOnePrintableLine) {
+TEST_F(AdoptionFromDiskTest, AStoredOutcomeIsShownAsOnePrintableLine) {
   job_.set_outcome(JOB_FAILED);
   job_.set_message("a row\nof \x1b[31mbytes");
   const std::string message = Restored({JobEntry()}).message();
