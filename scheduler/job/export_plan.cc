@@ -1,6 +1,7 @@
 #include "scheduler/job/export_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,13 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kMostFailures = 2;
+
+// Whether a part that was made with `since` has all rows from `wanted` on, and names what has gone.
+bool Covers(const google::protobuf::RepeatedField<uint64_t>& since,
+            const std::vector<uint64_t>& wanted) {
+  return std::equal(since.begin(), since.end(), wanted.begin(), wanted.end(),
+                    std::less_equal<uint64_t>());
+}
 
 CheckpointConfig RulesOf(const ExportConfig& config) {
   CheckpointConfig rules;
@@ -28,8 +36,8 @@ ExportPlan::ExportPlan(ExportConfig config, std::string root, uint64_t first_ste
 }
 
 void ExportPlan::EndChain(const std::string& why) {
-  if (since_ == 0) return;  // the next one is a base already
-  since_ = 0;
+  if (since_.empty()) return;  // the next one is a base already
+  since_.clear();
   status_.set_new_base(why);
   warning_ = absl::StrCat("the next export is a new base: ", why);
 }
@@ -39,20 +47,25 @@ absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t inst
   facts->set_instance(instance);
   facts->set_to(to);
   size_t bases = 0, made = 0;
-  uint64_t most_since = 0, least_step = UINT64_MAX;
+  bool covers = true;
+  steps_.clear();
   std::string no_delta;
   for (size_t i = 0; i < parts.size(); ++i) {
     const HostedCut& part = parts[i];
     if (part.checkpoint() == 0) continue;  // a pserver without shards
     ++made;
-    bases += part.since() == 0;
-    most_since = std::max<uint64_t>(most_since, part.since());
-    least_step = std::min<uint64_t>(least_step, part.schedule_step());
+    bases += part.since().empty();
+    covers = covers && Covers(part.since(), since_);
+    const auto tables = static_cast<size_t>(part.schedule_step_size());
+    if (steps_.size() < tables) steps_.resize(tables, UINT64_MAX);
+    for (size_t t = 0; t < tables; ++t)
+      steps_[t] = std::min<uint64_t>(steps_[t], part.schedule_step(static_cast<int>(t)));
     facts->set_rows(facts->rows() + part.rows());
     facts->set_gone(facts->gone() + part.gone());
     if (!part.error().empty()) no_delta = absl::StrCat("pserver ", i, ": ", part.error());
   }
-  facts->set_schedule_step(made == 0 ? 0 : least_step);
+  const auto least = std::min_element(steps_.begin(), steps_.end());
+  if (least != steps_.end() && *least != UINT64_MAX) facts->set_schedule_step(*least);
   if (bases == made) {  // whole, even if a delta would have done
     if (no_delta.empty()) return absl::OkStatus();
     status_.set_new_base(no_delta);
@@ -64,7 +77,7 @@ absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t inst
     return absl::UnavailableError(absl::StrCat(no_delta, "; a new base follows"));
   }
   // A part of a base does not name what has gone.
-  if (bases > 0 || since_ == 0 || most_since > since_) {
+  if (!covers) {
     return absl::UnavailableError(
         "some pservers had not heard yet whether it is a base or a delta; it is tried again");
   }
@@ -77,8 +90,9 @@ void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, abs
   const ExportFacts& facts = manifest.export_();
   const bool base = facts.from() == 0;
   at_ = facts.to();
-  // Still 0 if nothing has been trained: the next one is a base, too.
-  since_ = facts.schedule_step();
+  since_ = std::exchange(steps_, {});
+  // A table that has trained nothing: the next one is a base, too.
+  if (std::find(since_.begin(), since_.end(), 0u) != since_.end()) since_.clear();
   failed_ = 0;
   newest_cut_at_ = begun_at;
   uint64_t bytes = 0;
@@ -105,7 +119,7 @@ void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, abs
     EndChain(absl::StrCat("the deltas name ", gone_, " keys as gone, and the base has ", base_rows_,
                           " rows"));
   } else if (deltas_ >= kMostDeltas) {
-    since_ = 0;  // nobody needs to be warned of it
+    since_.clear();  // nobody needs to be warned of it
     status_.set_new_base(absl::StrCat("the chain has ", deltas_, " deltas"));
   }
 }

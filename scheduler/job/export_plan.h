@@ -1,9 +1,10 @@
 // Decides when an export of a job is due, and what it is: a base, or a delta that follows the
 // export before it.
 //
-// The pservers are told from which schedule step on a delta has rows (CutOrder.export_since), and
-// each part says what it was made with. So an order that is overtaken by a cut does no harm: rows
-// too many are harmless in a delta, and parts that do not fit together are refused (Fill).
+// The pservers are told from which schedule step on a delta has rows of a table
+// (CutOrder.export_since), and each part says what it was made with. So an order that is overtaken
+// by a cut does no harm: rows too many are harmless in a delta, and parts that do not fit together
+// are refused (Fill).
 //
 // The next export is a base when there was none in this run of the job, when the chain was ended
 // (EndChain), when the deltas name more keys as gone than the base has rows, and after kMostDeltas
@@ -45,8 +46,8 @@ class ExportPlan {
   // An earlier scheduler may have made exports, of which this one knows nothing.
   void FollowsScheduler() { status_.set_new_base("the scheduler was restarted"); }
 
-  // CutOrder.export_since for the next export; 0: it is a base.
-  uint64_t since() const { return since_; }
+  // CutOrder.export_since for the next export; empty: it is a base.
+  const std::vector<uint64_t>& since() const { return since_; }
   // The next export is a base, because of `why`.
   void EndChain(const std::string& why);
   // Sets the facts of the export of cut `to`, whose parts are `parts`, by pserver. UNAVAILABLE: the
@@ -54,7 +55,7 @@ class ExportPlan {
   // could make no delta; the next try finds them ready.
   absl::Status Fill(const std::vector<HostedCut>& parts, uint64_t instance, uint64_t to,
                     ExportFacts* facts);
-  // The export is in force.
+  // The export that Fill was called for last is in force.
   void Completed(const Manifest& manifest, const std::string& dir, absl::Time begun_at,
                  absl::Time now);
   // The export was given up. Two deltas in a row that a pserver or the commit made fail (`counts`)
@@ -70,13 +71,14 @@ class ExportPlan {
   const ExportConfig config_;
   const std::string root_;
   CheckpointPace pace_;
-  uint64_t since_ = 0;
-  uint64_t at_ = 0;           // the cut of the newest export
-  uint64_t base_rows_ = 0;    // of the base of the chain
-  uint64_t gone_ = 0;         // keys that the deltas of the chain name
-  uint32_t deltas_ = 0;       // of the chain
-  uint32_t failed_ = 0;       // in a row
-  absl::Time newest_cut_at_;  // until there is one: the beginning
+  std::vector<uint64_t> since_;
+  std::vector<uint64_t> steps_;  // of the export of Fill: by table, the least schedule step
+  uint64_t at_ = 0;              // the cut of the newest export
+  uint64_t base_rows_ = 0;       // of the base of the chain
+  uint64_t gone_ = 0;            // keys that the deltas of the chain name
+  uint32_t deltas_ = 0;          // of the chain
+  uint32_t failed_ = 0;          // in a row
+  absl::Time newest_cut_at_;     // until there is one: the beginning
   ExportStatus status_;
   std::string warning_;
 };

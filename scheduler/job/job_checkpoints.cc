@@ -255,7 +255,7 @@ void JobCheckpoints::OrderWhenAnswered() {
     const uint64_t step = training_.steps.At(open_->parts.Steps());
     open_->step = open_->is_export ? step : FolderStep(step);
   }
-  ordered_ = {number(), open_->step, 0};
+  ordered_ = {number(), open_->step, {}};
   BeginWhenOrdered();
 }
 

@@ -116,7 +116,7 @@ class JobCheckpoints {
   struct Ordered {
     uint64_t number = 0;  // 0: none
     uint64_t step = 0;
-    uint64_t export_since = 0;  // ExportPlan::since
+    std::vector<uint64_t> export_since = {};  // ExportPlan::since
     bool operator==(const Ordered& o) const {
       return number == o.number && step == o.step && export_since == o.export_since;
     }
@@ -264,7 +264,7 @@ class JobCheckpoints {
 
   const Asked& asked() const { return asked_; }
   Ordered ordered() const {
-    return {ordered_.number, ordered_.step, exports_ ? exports_->since() : 0};
+    return {ordered_.number, ordered_.step, exports_ ? exports_->since() : std::vector<uint64_t>()};
   }
   // The next export is a new base: the tables do not continue those of the newest one.
   void EndExportChain(const std::string& why);

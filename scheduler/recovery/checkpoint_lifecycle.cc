@@ -199,7 +199,8 @@ void CheckpointLifecycle::AddOrder(const Job& job, uint32_t index, PollReply* re
     order->set_step(job.checkpoints()->ordered().step);
   }
   job.deletion.AddTo(index, order);
-  order->set_export_since(job.checkpoints()->ordered().export_since);
+  const std::vector<uint64_t> since = job.checkpoints()->ordered().export_since;
+  order->mutable_export_since()->Assign(since.begin(), since.end());
   if (job.ranks.removal())
     order->mutable_commits()->Assign(job.ranks.removal()->commits.begin(),
                                      job.ranks.removal()->commits.end());

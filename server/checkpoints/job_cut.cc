@@ -64,11 +64,16 @@ class JobCut::Watched : public ShardCut {
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) const {
+JobCut::Begun JobCut::BeginAll(const JobView& view, const std::vector<uint64_t>& since) const {
   const DeletedKeys* const deletion = options_.deletion.get();
+  CutOptions options;
+  options.state = !options_.export_since.has_value();
+  options.budget = options_.budget;
   Begun begun;
-  for (const auto& table : view.shards) {
-    for (const std::shared_ptr<Shard>& shard : table) {
+  begun.schedule_steps.assign(view.shards.size(), UINT64_MAX);
+  for (size_t t = 0; t < view.shards.size(); ++t) {
+    options.since = since.empty() ? 0 : since[t];
+    for (const std::shared_ptr<Shard>& shard : view.shards[t]) {
       if (shard == nullptr) continue;
       if (deletion != nullptr && shard->table().id() == deletion->table) {
         const std::vector<uint64_t>& keys = deletion->by_shard[shard->index()];
@@ -77,7 +82,9 @@ JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) c
       ShardFacts facts;
       begun.parts.push_back({shard, shard->BeginCut(options, &facts)});
       TakeLeast(facts, &begun.least);
-      begun.schedule_step = std::min<uint64_t>(begun.schedule_step, facts.schedule_steps());
+      if (!shard->table().sparse()) continue;  // written whole
+      uint64_t& step = begun.schedule_steps[t];
+      step = std::min<uint64_t>(step, facts.schedule_steps());
     }
   }
   return begun;
@@ -85,22 +92,22 @@ JobCut::Begun JobCut::BeginAll(const JobView& view, const CutOptions& options) c
 
 void JobCut::Begin(const JobView& view) {
   Begun begun;
-  CutOptions options;
-  options.state = !options_.export_since.has_value();
-  options.since = options_.export_since.value_or(0);
-  options.budget = options_.budget;
+  std::vector<uint64_t> since = options_.export_since.value_or(std::vector<uint64_t>());
+  // The scheduler names the tables, so it is not taken for granted.
+  if (since.size() != view.shards.size()) since.clear();
   absl::Status status, names_gone;
   try {
     // All cuts begin before any file is written, so that the shards are saved as of nearly one
     // moment; in sync, as of exactly one step.
-    begun = BeginAll(view, options);
+    begun = BeginAll(view, since);
     // Asked only now: rows may go until the cut of their shard begins.
     for (const Part& part : begun.parts)
-      if (options.since > 0) names_gone.Update(part.shard->NamesGoneSince(options.since));
+      if (!since.empty())
+        names_gone.Update(part.shard->NamesGoneSince(since[part.shard->table().id()]));
     if (!names_gone.ok()) {
       begun = Begun();  // a shard has one cut at a time
-      options.since = 0;
-      begun = BeginAll(view, options);
+      since.clear();
+      begun = BeginAll(view, since);
     }
   } catch (const std::bad_alloc&) {
     begun = Begun();
@@ -110,9 +117,9 @@ void JobCut::Begin(const JobView& view) {
   begun_ = options_.clock->Now();
   parts_ = std::move(begun.parts);
   least_ = std::move(begun.least);
-  schedule_step_ = parts_.empty() ? 0 : begun.schedule_step;
+  schedule_steps_ = std::move(begun.schedule_steps);
   deleted_ = begun.deleted;
-  since_ = options.since;
+  since_ = std::move(since);
   why_base_ = std::string(names_gone.message());
   status_ = std::move(status);
   if (parts_.empty()) EndLocked();
@@ -251,9 +258,9 @@ HostedCut JobCut::Report() {
   MutexLock lock(&mutex_);
   for (const RankPosition& at : least_) *report.add_least() = at;
   if (options_.export_since.has_value()) {
-    report.set_since(since_);
+    report.mutable_since()->Assign(since_.begin(), since_.end());
     if (!why_base_.empty()) report.set_error(Printable(why_base_));
-    report.set_schedule_step(schedule_step_);
+    report.mutable_schedule_step()->Assign(schedule_steps_.begin(), schedule_steps_.end());
   }
   if (options_.deletion != nullptr) {
     report.set_deletion(options_.deletion->id);

@@ -43,9 +43,10 @@ class JobCut {
     uint64_t checkpoint = 0;  // its number in the job
     uint64_t step = 0;        // of its folder
     std::string directory, save_id;
-    // An export: values only; CutOptions.since. When a shard cannot name all rows that have gone
-    // since then, the cut is that of a base, and the report says why (HostedCut.error).
-    std::optional<uint64_t> export_since;
+    // An export: values only; CutOptions.since by table, or empty for a base. When a shard cannot
+    // name all rows that have gone since then, the cut is that of a base, and the report says why
+    // (HostedCut.error).
+    std::optional<std::vector<uint64_t>> export_since;
     // Each shard drops these rows right before its cut. Null: none.
     std::shared_ptr<const DeletedKeys> deletion;
     std::shared_ptr<PreImageBudget> budget;
@@ -82,16 +83,17 @@ class JobCut {
     std::shared_ptr<Shard> shard;  // destroyed after the cut, which uses it
     std::unique_ptr<ShardCut> cut;
   };
-  // Cuts that have begun; the positions and the schedule step behind all of them.
+  // Cuts that have begun; the positions and, by table, the schedule steps behind all of them.
   struct Begun {
     std::vector<Part> parts;
     std::vector<RankPosition> least;
-    uint64_t schedule_step = UINT64_MAX;
-    uint64_t deleted = 0;  // rows of Options::deletion
+    std::vector<uint64_t> schedule_steps;  // HostedCut.schedule_step
+    uint64_t deleted = 0;                  // rows of Options::deletion
   };
   class Watched;
 
-  Begun BeginAll(const JobView& view, const CutOptions& options) const;
+  // `since`: Options::export_since.
+  Begun BeginAll(const JobView& view, const std::vector<uint64_t>& since) const;
   absl::StatusOr<SavedFile> Write(const Shard& shard, Watched* cut);
   // The state after the file of this cut was written or cut short.
   void EndOne(const Watched* cut, absl::StatusOr<SavedFile> file);
@@ -115,10 +117,10 @@ class JobCut {
   std::vector<std::string> names_ ABSL_GUARDED_BY(mutex_);  // of files that were begun
   std::vector<SavedFile> files_ ABSL_GUARDED_BY(mutex_);    // complete
   std::vector<RankPosition> least_ ABSL_GUARDED_BY(mutex_);
-  uint64_t schedule_step_ ABSL_GUARDED_BY(mutex_) = 0;  // the least of the shards
-  uint64_t since_ ABSL_GUARDED_BY(mutex_) = 0;          // CutOptions.since of the cuts
-  std::string why_base_ ABSL_GUARDED_BY(mutex_);        // although a delta was asked for
-  uint64_t deleted_ ABSL_GUARDED_BY(mutex_) = 0;        // rows of options_.deletion
+  std::vector<uint64_t> schedule_steps_ ABSL_GUARDED_BY(mutex_);  // HostedCut.schedule_step
+  std::vector<uint64_t> since_ ABSL_GUARDED_BY(mutex_);           // HostedCut.since
+  std::string why_base_ ABSL_GUARDED_BY(mutex_);                  // although a delta was asked for
+  uint64_t deleted_ ABSL_GUARDED_BY(mutex_) = 0;                  // rows of options_.deletion
   absl::Time begun_ ABSL_GUARDED_BY(mutex_), end_ ABSL_GUARDED_BY(mutex_);
 };
 

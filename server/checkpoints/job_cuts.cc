@@ -74,7 +74,7 @@ void JobCuts::SetOrder(const CutOrder& order, const JobView& view, const absl::S
   }
   GiveUp(std::move(over));
   SetDeletion(order, view);
-  SetExportSince(order.export_since(), view);
+  SetExportSince({order.export_since().begin(), order.export_since().end()}, view);
   if (order.now() > 0) Begin(order.now(), order.step(), view, possible);
 }
 
@@ -107,13 +107,14 @@ void JobCuts::SetDeletion(const CutOrder& order, const JobView& view) {
   deletion_ = std::move(keys);
 }
 
-void JobCuts::SetExportSince(uint64_t since, const JobView& view) {
+void JobCuts::SetExportSince(std::vector<uint64_t> since, const JobView& view) {
   MutexLock turn(&export_turn_);
   if (since == export_since_) return;
-  export_since_ = since;
-  for (const auto& table : view.shards) {
-    for (const std::shared_ptr<Shard>& shard : table)
-      if (shard != nullptr) shard->DropTombstones(since);
+  export_since_ = std::move(since);
+  for (size_t t = 0; t < view.shards.size(); ++t) {
+    for (const std::shared_ptr<Shard>& shard : view.shards[t]) {
+      if (shard != nullptr) shard->DropTombstones(t < export_since_.size() ? export_since_[t] : 0);
+    }
   }
 }
 

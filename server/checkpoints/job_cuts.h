@@ -63,7 +63,7 @@ class JobCuts {
   // CutOrder.deletion.
   void SetDeletion(const CutOrder& order, const JobView& view);
   // CutOrder.export_since; shards drop what no later export names.
-  void SetExportSince(uint64_t since, const JobView& view);
+  void SetExportSince(std::vector<uint64_t> since, const JobView& view);
 
   const Options options_;
   Mutex mutex_;
@@ -78,7 +78,7 @@ class JobCuts {
   // in the middle of a cut would take keys that its export, or the one after it, has to name. Taken
   // before the shards' locks; never together with mutex_.
   Mutex export_turn_;
-  uint64_t export_since_ ABSL_GUARDED_BY(export_turn_) = 0;  // CutOrder.export_since
+  std::vector<uint64_t> export_since_ ABSL_GUARDED_BY(export_turn_);  // CutOrder.export_since
 };
 
 }  // namespace sluice

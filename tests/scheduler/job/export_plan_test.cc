@@ -7,7 +7,9 @@
 namespace sluice {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class ExportPlanTest : public testing::Test {
  protected:
@@ -16,15 +18,23 @@ class ExportPlanTest : public testing::Test {
     config.set_every_steps(every_steps);
     return config;
   }
+  // Of one table; `since` 0: of a base.
   static HostedCut Part(uint64_t since, uint64_t schedule_step, uint64_t rows = 10,
                         uint64_t gone = 0) {
+    HostedCut part = PartOf({}, {schedule_step});
+    if (since > 0) part.add_since(since);
+    part.set_rows(rows);
+    part.set_gone(gone);
+    return part;
+  }
+  // By table.
+  static HostedCut PartOf(const std::vector<uint64_t>& since,
+                          const std::vector<uint64_t>& schedule_steps) {
     HostedCut part;
     part.set_checkpoint(2);
     part.set_state(HostedCut::WRITTEN);
-    part.set_since(since);
-    part.set_schedule_step(schedule_step);
-    part.set_rows(rows);
-    part.set_gone(gone);
+    part.mutable_since()->Assign(since.begin(), since.end());
+    part.mutable_schedule_step()->Assign(schedule_steps.begin(), schedule_steps.end());
     return part;
   }
   // Completes the export of these parts.
@@ -38,7 +48,7 @@ class ExportPlanTest : public testing::Test {
 };
 
 TEST_F(ExportPlanTest, ABaseComesFirstThenDeltasOfWhatCameAfter) {
-  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.since(), IsEmpty());
   ExportFacts base;
   ASSERT_TRUE(plan_.Fill({Part(0, 12), Part(0, 11), HostedCut()}, 7, 2, &base).ok());
   EXPECT_EQ(base.from(), 0u);
@@ -47,12 +57,44 @@ TEST_F(ExportPlanTest, ABaseComesFirstThenDeltasOfWhatCameAfter) {
   EXPECT_EQ(base.rows(), 20u);
   EXPECT_EQ(base.schedule_step(), 11u) << "the least: more rows than needed do no harm";
   Complete({Part(0, 12), Part(0, 11)}, 2);
-  EXPECT_EQ(plan_.since(), 11u);
+  EXPECT_THAT(plan_.since(), ElementsAre(11u));
   ExportFacts delta;
   ASSERT_TRUE(plan_.Fill({Part(11, 20, 3, 1), Part(11, 21, 4, 2)}, 7, 4, &delta).ok());
   EXPECT_EQ(delta.from(), 2u);
   EXPECT_EQ(delta.gone(), 3u);
   EXPECT_EQ(plan_.status(At(3)).bases(), 1u);
+}
+
+// Of 4 tables: a dense one, an old one, one that has joined the job, and one of the other pserver.
+TEST_F(ExportPlanTest, EachTableGoesOnFromItsOwnStep) {
+  const std::vector<uint64_t> base = {UINT64_MAX, 1000020, 20, UINT64_MAX};
+  Complete({PartOf({}, base), PartOf({}, {UINT64_MAX, 1000021, 19, 500})}, 2);
+  const std::vector<uint64_t> since = {UINT64_MAX, 1000020, 19, 500};
+  EXPECT_EQ(plan_.since(), since);
+  Complete({PartOf(since, {UINT64_MAX, 1000030, 31, UINT64_MAX}),
+            PartOf(since, {UINT64_MAX, 1000031, 30, 510})},
+           4);
+  EXPECT_THAT(plan_.since(), ElementsAre(UINT64_MAX, 1000030, 30, 510));
+  // Rows of one table are missing, though the other has more than it needs.
+  const std::vector<uint64_t> third = {UINT64_MAX, 1000040, 40, 520};
+  ExportFacts facts;
+  EXPECT_EQ(plan_.Fill({PartOf({UINT64_MAX, 1000031, 19, 510}, third)}, 7, 6, &facts).code(),
+            absl::StatusCode::kUnavailable);
+  facts.Clear();
+  ASSERT_TRUE(plan_.Fill({PartOf(since, third)}, 7, 6, &facts).ok());
+  EXPECT_EQ(facts.from(), 4u);
+  EXPECT_EQ(facts.schedule_step(), 40u) << "the least, dense tables aside";
+}
+
+TEST_F(ExportPlanTest, DenseTablesAloneMakeDeltasAndATableAtStepZeroMakesNone) {
+  Complete({PartOf({}, {UINT64_MAX})}, 2);
+  EXPECT_THAT(plan_.since(), ElementsAre(UINT64_MAX));
+  Complete({PartOf({UINT64_MAX}, {UINT64_MAX})}, 4);
+  EXPECT_THAT(plan_.since(), ElementsAre(UINT64_MAX));
+  // An update of async may still have step 0.
+  plan_.EndChain("a test");
+  Complete({PartOf({}, {20, 1}), PartOf({}, {20, 0})}, 6);
+  EXPECT_THAT(plan_.since(), IsEmpty());
 }
 
 TEST_F(ExportPlanTest, PartsThatDoNotFitTogetherMakeNoDelta) {
@@ -75,7 +117,7 @@ TEST_F(ExportPlanTest, PartsThatDoNotFitTogetherMakeNoDelta) {
   EXPECT_EQ(plan_.Fill({Part(21, 30), Part(20, 30)}, 7, 6, &facts).code(),
             absl::StatusCode::kUnavailable);
   plan_.EndChain("pserver 1 was lost");
-  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_EQ(plan_.Fill({Part(20, 30), Part(20, 30)}, 7, 6, &facts).code(),
             absl::StatusCode::kUnavailable)
       << "a base is wanted";
@@ -91,19 +133,19 @@ TEST_F(ExportPlanTest, APserverThatHasForgottenWhatWentMakesABaseAtOnce) {
   ExportFacts facts;
   EXPECT_EQ(plan_.Fill({Part(12, 20), forgotten}, 7, 4, &facts).code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_THAT(plan_.status(At(3)).new_base(),
               testing::AllOf(HasSubstr("pserver 1"), HasSubstr("than are kept")));
   EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
   Complete({Part(0, 30), Part(0, 30)}, 6);
-  ASSERT_EQ(plan_.since(), 30u);
+  ASSERT_THAT(plan_.since(), ElementsAre(30u));
   // Both.
   facts.Clear();
   ASSERT_TRUE(plan_.Fill({forgotten, forgotten}, 7, 8, &facts).ok());
   EXPECT_EQ(facts.from(), 0u);
   EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
   Complete({forgotten, forgotten}, 8);
-  EXPECT_EQ(plan_.since(), 20u) << "a delta follows";
+  EXPECT_THAT(plan_.since(), ElementsAre(20u)) << "a delta follows";
   const ExportStatus status = plan_.status(At(3));
   EXPECT_EQ(status.failed(), 0u);
   EXPECT_EQ(status.bases(), 3u);
@@ -113,17 +155,17 @@ TEST_F(ExportPlanTest, APserverThatHasForgottenWhatWentMakesABaseAtOnce) {
 TEST_F(ExportPlanTest, TooManyGoneKeysAndRepeatedFailuresEndTheChain) {
   Complete({Part(0, 12, 5), Part(0, 12, 5)}, 2);
   Complete({Part(12, 20, 1, 6), Part(12, 20, 1, 4)}, 4);
-  EXPECT_EQ(plan_.since(), 20u) << "as many as the base has rows";
+  EXPECT_THAT(plan_.since(), ElementsAre(20u)) << "as many as the base has rows";
   Complete({Part(20, 30, 1, 1), Part(20, 30, 1, 0)}, 6);
-  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_THAT(plan_.status(At(3)).new_base(), HasSubstr("11 keys"));
   Complete({Part(0, 40), Part(0, 40)}, 8);
   plan_.Failed("the disk is full", 50, /*counts=*/true);
-  EXPECT_EQ(plan_.since(), 40u);
+  EXPECT_THAT(plan_.since(), ElementsAre(40u));
   plan_.Failed("a loss", 55, /*counts=*/false);
   EXPECT_EQ(plan_.status(At(3)).failed(), 1u);
   plan_.Failed("the disk is full", 60, /*counts=*/true);
-  EXPECT_EQ(plan_.since(), 0u);
+  EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_THAT(plan_.status(At(3)).last_error(), HasSubstr("step 60"));
 }
 
@@ -132,11 +174,11 @@ TEST_F(ExportPlanTest, AChainOfManyDeltasEndsByItself) {
   for (int chain = 0; chain < 2; ++chain) {
     Complete({Part(0, 10 * cut)}, cut);
     for (uint32_t i = 0; i < ExportPlan::kMostDeltas; ++i) {
-      EXPECT_EQ(plan_.since(), 10 * cut) << i;
+      EXPECT_THAT(plan_.since(), ElementsAre(10 * cut)) << i;
       cut += 2;
       Complete({Part(10 * (cut - 2), 10 * cut)}, cut);
     }
-    EXPECT_EQ(plan_.since(), 0u);
+    EXPECT_THAT(plan_.since(), IsEmpty());
     EXPECT_THAT(plan_.status(At(3)).new_base(), HasSubstr("256 deltas"));
     EXPECT_EQ(plan_.TakeWarning(), "");
     cut += 2;
@@ -168,8 +210,8 @@ class JobExportsTest : public JobCheckpointsTest {
                                        uint64_t since, double at) {
     for (const uint32_t i : {0, 1}) {
       HostedCut cut = Hosted(HostedCut::WRITTEN, number, step);
-      cut.set_since(since);
-      cut.set_schedule_step(step);
+      if (since > 0) cut.add_since(since);
+      cut.add_schedule_step(step);
       c->TakeHosted(i, cut, At(at));
     }
     if (c->needs_state()) c->SetState(State(step), At(at));
@@ -189,7 +231,7 @@ TEST_F(JobExportsTest, TheMultipleThatComesFirstIsNamedAndOthersAreMadeUpFor) {
   EXPECT_THAT(c.export_status()->doing(), HasSubstr("step 40"));
   c.Committed(2, absl::OkStatus(), At(2));
   EXPECT_EQ(c.over(), 2u);
-  EXPECT_EQ(c.ordered().export_since, 40u);
+  EXPECT_THAT(c.ordered().export_since, ElementsAre(40u));
   EXPECT_EQ(c.status().made(), 0u) << "it is no checkpoint";
   EXPECT_EQ(c.export_status()->made(), 1u);
   EXPECT_EQ(c.export_status()->dir(), "/export/0000000000000007-000002");
@@ -427,14 +469,14 @@ TEST_F(JobExportsTest, LossesEndAnExportAndOnlyThoseOfShardsTheChain) {
   c.RankLost(1, At(3));
   EXPECT_EQ(c.open_number(), 0u);
   EXPECT_EQ(c.over(), 4u);
-  EXPECT_EQ(c.ordered().export_since, 40u) << "the chain continues";
+  EXPECT_THAT(c.ordered().export_since, ElementsAre(40u)) << "the chain continues";
   EXPECT_EQ(c.export_status()->failed(), 0u);
   bool discarded = false;
   for (const auto& discard : c.TakeDiscards(At(3)))
     discarded = discarded || (discard.is_export && discard.number == 4);
   EXPECT_TRUE(discarded);
   c.ShardsLost(0, At(4));
-  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_THAT(c.ordered().export_since, IsEmpty());
   EXPECT_THAT(c.export_status()->new_base(), HasSubstr("pserver 0"));
   // Nothing is open, but rank 0 may have named either.
   c.RankLost(0, At(5));
@@ -447,7 +489,7 @@ TEST_F(JobExportsTest, NoDeltaFollowsAnExportThatWasBeingCompletedWhenShardsWere
   c.ShardsLost(1, At(2));
   c.Committed(2, absl::OkStatus(), At(3));
   EXPECT_EQ(c.export_status()->made(), 1u);
-  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_THAT(c.ordered().export_since, IsEmpty());
   EXPECT_THAT(c.export_status()->new_base(), HasSubstr("pserver 1"));
 }
 
@@ -466,7 +508,7 @@ TEST_F(JobExportsTest, AnotherRunOfTheJobBeginsWithABase) {
   run.instance = 8;
   run.worker_num = run.pserver_num = 2;
   c.Restart(run, At(4));
-  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_THAT(c.ordered().export_since, IsEmpty());
   const auto base = Bring(&c, 4, 40, 0, 5);
   ASSERT_TRUE(base);
   EXPECT_EQ(base->export_().from(), 0u);
@@ -479,7 +521,7 @@ TEST_F(JobExportsTest, AManifestThatMayBeInForceEndsTheChain) {
   c.Committed(2, absl::OkStatus(), At(2));
   ASSERT_TRUE(Bring(&c, 4, 80, 40, 3));
   c.Committed(4, absl::UnavailableError("the store does not answer"), At(4));
-  EXPECT_EQ(c.ordered().export_since, 0u);
+  EXPECT_THAT(c.ordered().export_since, IsEmpty());
   EXPECT_EQ(c.export_status()->failed(), 1u);
 }
 

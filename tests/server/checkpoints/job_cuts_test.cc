@@ -12,6 +12,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/checkpoint.h"
@@ -26,6 +27,7 @@ namespace sluice {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 using testing::SizeIs;
 
 class JobCutsTest : public testing::Test {
@@ -190,19 +192,97 @@ TEST_F(JobCutsTest, EvenNumbersAreExportsIfTheJobMakesThem) {
   cuts_->AwaitEnd();
   HostedCut cut = Now();
   EXPECT_EQ(cut.state(), HostedCut::WRITTEN);
-  EXPECT_EQ(cut.since(), 0u) << "a base";
+  EXPECT_THAT(cut.since(), IsEmpty()) << "a base";
   EXPECT_EQ(FilesOf(40), 0u);
   EXPECT_EQ(Env::Real()->List(ExportFolder(root_ + "/export", 5, 2))->size(), 5u);
   CutOrder order = Over(2);
-  order.set_export_since(17);
+  order.add_export_since(15);
+  order.add_export_since(17);
   cuts_->SetOrder(order, *view_);
   cuts_->Begin(4, 50, *view_);
   cuts_->AwaitEnd();
-  EXPECT_EQ(Now().since(), 17u);
+  EXPECT_THAT(Now().since(), ElementsAre(15, 17));
   cuts_->Begin(5, 60, *view_);
   cuts_->AwaitEnd();
   EXPECT_EQ(Now().checkpoint(), 5u);
   EXPECT_EQ(FilesOf(60), 5u) << "a checkpoint";
+}
+
+TEST_F(JobCutsTest, AnOrderThatNamesOtherTablesMakesABase) {
+  JobCuts::Options options = OptionsFor(root_);
+  options.export_root = root_ + "/export";
+  cuts_ = std::make_unique<JobCuts>(std::move(options));
+  CutOrder order;
+  order.add_export_since(17);
+  cuts_->SetOrder(order, *view_);
+  cuts_->Begin(2, 40, *view_);
+  cuts_->AwaitEnd();
+  EXPECT_EQ(Now().state(), HostedCut::WRITTEN);
+  EXPECT_THAT(Now().since(), IsEmpty());
+}
+
+// A table that joins a job which continues another begins at schedule step 0.
+TEST_F(JobCutsTest, ADeltaHasTheTouchedRowsOfEachTableWhateverTheStepOfAnother) {
+  JobSpec spec = spec_;
+  *spec.add_tables() = spec_.tables(1);
+  spec.mutable_tables(2)->set_name("new");
+  *spec.mutable_route()->add_tables() = spec_.route().tables(1);
+  UpdatePolicy policy;
+  policy.keeps_tombstones = true;
+  view_ = FirstView(LayoutsOf(spec), policy, spec.route(), kSelf);
+  ShardFacts saved;
+  saved.set_schedule_steps(1000000);
+  for (const size_t old : {0u, 1u})
+    for (const auto& shard : view_->shards[old]) shard->RestorePosition(saved);
+  JobCuts::Options options = OptionsFor(root_);
+  options.export_root = root_ + "/export";
+  cuts_ = std::make_unique<JobCuts>(std::move(options));
+
+  uint64_t sequence = 0;
+  const auto push = [&](const std::vector<uint64_t>& keys) {
+    ++sequence;
+    view_->ForEachShard([&](Shard* shard) {
+      PushPart part;
+      for (const uint64_t key : keys)
+        if (shard->table().sparse() && shard->table().ShardOf(key) == shard->index())
+          part.keys.push_back(key);
+      part.rows = static_cast<uint32_t>(shard->table().sparse() ? part.keys.size() : 4);
+      part.values.assign(shard->table().sparse() ? 3 * part.keys.size() : 4, 1.0f);
+      ASSERT_EQ(shard->Apply({0, 1, sequence, 1, {}}, &part).status, PART_OK);
+    });
+  };
+  HostedCut cut;
+  const auto make_export = [&] {
+    CutOrder order = Over(cut.checkpoint());
+    *order.mutable_export_since() = cut.schedule_step();
+    cuts_->SetOrder(order, *view_);
+    cuts_->Begin(cut.checkpoint() + 2, sequence, *view_);
+    cuts_->AwaitEnd();
+    cut = Now();
+    EXPECT_EQ(cut.state(), HostedCut::WRITTEN);
+    EXPECT_EQ(cut.error(), "") << "the chain goes on";
+  };
+
+  for (int frame = 0; frame < 3; ++frame) push({1, 2, 3, 4, 5, 6, 7, 8, 9});
+  make_export();
+  EXPECT_THAT(cut.since(), IsEmpty());
+  EXPECT_THAT(cut.schedule_step(), ElementsAre(UINT64_MAX, 1000003, 3));
+  EXPECT_EQ(cut.rows(), 18u);
+  push({7});
+  const uint64_t gone = 9;
+  const auto& old = view_->shards[1];
+  EXPECT_EQ(old[old[0]->table().ShardOf(gone)]->DeleteRows(&gone, 1), 1u);
+  make_export();
+  EXPECT_THAT(cut.since(), ElementsAre(UINT64_MAX, 1000003, 3));
+  EXPECT_EQ(cut.rows(), 2u) << "the row of each table";
+  EXPECT_EQ(cut.gone(), 1u);
+  // It went between two updates, so the next delta names it once more.
+  for (const uint64_t still_gone : {1u, 0u}) {
+    push({7, 8});
+    make_export();
+    EXPECT_EQ(cut.rows(), 4u);
+    EXPECT_EQ(cut.gone(), still_gone);
+  }
 }
 
 // A shard that tells when it drops tombstones and when a cut of it has begun.
@@ -259,9 +339,9 @@ TEST_F(JobCutsTest, TheNextDeltaNamesWhatGoesAfterTheCutOfItsBase) {
   };
   cuts_ = std::make_unique<JobCuts>(std::move(options));
   CutOrder order;
-  order.set_export_since(1);
+  for (int table = 0; table < 2; ++table) order.add_export_since(1);
   cuts_->SetOrder(order, view);
-  order.set_export_since(0);
+  order.clear_export_since();
   std::thread begins;
   bool gone = false;
   const auto erase = [&] { gone = shard->DeleteRows(&key, 1) == 1; };
