@@ -1,5 +1,6 @@
 #include "common/daemon/table_rows.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -54,11 +55,17 @@ std::string DescribeRows(const TableStatus& table) {
 
 std::string RowLimitWarning(const TableStatus& shards, const TableConfig& table) {
   if (shards.row_limit() == 0 || table.has_evict()) return "";
-  if (shards.rows() < shards.row_limit() - shards.row_limit() / 10) return "";
+  if (shards.shards() == 0) return "";
+  // The shares differ by one row at most, and this is the smallest.
+  const uint64_t share = shards.row_limit() / shards.shards();
+  // The mean stands for shards that the report does not name.
+  uint64_t fullest = shards.rows() / shards.shards();
+  for (const ShardStatus& shard : shards.each()) fullest = std::max(fullest, shard.rows());
+  if (fullest < share - share / 10) return "";
   const std::string limit = table.max_rows() > 0 ? absl::StrCat("max_rows, ", table.max_rows())
                                                  : absl::StrCat("max_gib, ", table.max_gib());
   // No figure that changes: the job keeps each warning once.
-  return absl::StrCat("table '", table.name(), "' has used 90 % of its ", limit,
+  return absl::StrCat("a shard of table '", table.name(), "' has used 90 % of its share of ", limit,
                       "; the job fails when a shard is full; raise the limit, or let the table ",
                       "drop rows (evict, expire)");
 }

@@ -52,11 +52,17 @@ TEST(TableRowsTest, ATableThatIsNearlyFullIsWarnedOf) {
   TableConfig config;
   config.set_name("e");
   config.set_max_rows(1000);
-  EXPECT_EQ(RowLimitWarning(Shards(89, 100), config), "");
-  EXPECT_THAT(RowLimitWarning(Shards(90, 100), config),
+  EXPECT_EQ(RowLimitWarning(Shards(91, 100), config), "");
+  EXPECT_THAT(RowLimitWarning(Shards(92, 100), config),
               AllOf(HasSubstr("'e'"), HasSubstr("max_rows, 1000"), HasSubstr("evict")));
-  EXPECT_EQ(RowLimitWarning(Shards(91, 100), config), RowLimitWarning(Shards(99, 100), config));
+  EXPECT_EQ(RowLimitWarning(Shards(92, 100), config), RowLimitWarning(Shards(99, 100), config));
   EXPECT_EQ(RowLimitWarning(Shards(90, 0), config), "");
+  // The job fails when its fullest shard does, however empty the others are.
+  TableStatus uneven = Shards(60, 100);
+  for (const uint64_t rows : {12, 12, 22, 14}) uneven.add_each()->set_rows(rows);
+  EXPECT_EQ(RowLimitWarning(uneven, config), "");
+  uneven.mutable_each(2)->set_rows(23);  // of 25
+  EXPECT_EQ(RowLimitWarning(uneven, config), RowLimitWarning(Shards(100, 100), config));
   config.mutable_evict();
   EXPECT_EQ(RowLimitWarning(Shards(100, 100), config), "");
 }

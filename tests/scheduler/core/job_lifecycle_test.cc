@@ -47,6 +47,7 @@ TEST(JobLifecycleTest, ATableThatIsNearlyFullIsWarnedOfOnce) {
     shards->set_name("e");
     shards->set_kind(TableConfig::SPARSE);
     shards->set_rows(rows);
+    shards->set_shards(1);
     shards->set_row_limit(100);
     shards->mutable_turnover()->set_refused(5);
     c.hosted_more_[c.pservers_[0]] = more;
