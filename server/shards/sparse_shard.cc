@@ -146,7 +146,7 @@ uint64_t SparseShard::rows() {
   MutexLock lock(&mutex_);
   // No row expires while the table is loaded.
   if (counted_) AdvanceAges(LiveFrom());
-  return store_.size() - std::min<uint64_t>(ages_.expired(), store_.size());
+  return LiveRows();
 }
 uint64_t SparseShard::bytes() {
   MutexLock lock(&mutex_);
@@ -361,17 +361,20 @@ RowStore::Row SparseShard::RowOf(uint64_t key) {
 }
 
 void SparseShard::CheckMaxRows() {
-  if (evicts_ || store_.size() < most_rows_) return;
-  // Expired rows do not count.
+  // Expired rows do not count. Sweep returns their memory a bounded amount at a time.
+  if (evicts_ || LiveRows() < most_rows_) return;
+  // ages_ still counts rows that expired within its present interval, or that came with a step that
+  // was still ahead. Find all of them, once in a step at most: what this leaves is live, so the
+  // next time in this step fails the job.
   const uint64_t live_from = LiveFrom();
   for (uint32_t id = 0; live_from > 0 && id < store_.slots(); ++id) SweepSlot(id, live_from);
-  if (store_.size() < most_rows_) return;
+  if (LiveRows() < most_rows_) return;
   const TableConfig& config = table_->config();
   const char* const limit = config.max_rows() > 0 ? "max_rows" : "max_gib";
   throw NoRoom(absl::StrCat(
       "table '", table_->name(), "' has reached its ", limit, ", ",
       config.max_rows() > 0 ? absl::StrCat(config.max_rows()) : absl::StrCat(config.max_gib()),
-      ": shard ", index_, " of ", table_->num_shards(), " has ", store_.size(),
+      ": shard ", index_, " of ", table_->num_shards(), " has ", LiveRows(),
       " rows, its share, and needs another; raise ", limit, " of the table, let it drop rows ",
       "(evict), or give its features fewer values, e.g. with hash_buckets"));
 }
@@ -430,6 +433,10 @@ RowStore::Row SparseShard::NewRow(uint64_t key) {
   const RowStore::Row row = store_.row(store_.FindOrInsert(key, &created));
   if (created) InitState(row);
   return row;
+}
+
+uint64_t SparseShard::LiveRows() const {
+  return store_.size() - std::min<uint64_t>(ages_.expired(), store_.size());
 }
 
 uint64_t SparseShard::LiveFrom() const {

@@ -89,6 +89,8 @@ class SparseShard : public Shard {
   bool Expired(const RowStore::Header& row, uint64_t live_from) const {
     return expiry_.Expired(row.last_seen, row.count, live_from);
   }
+  // The rows that have not expired, as far as ages_ knows.
+  uint64_t LiveRows() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // RowExpiry::LiveFrom now.
   uint64_t LiveFrom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Erases the row of the slot if it has expired.
@@ -122,7 +124,8 @@ class SparseShard : public Shard {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Drops rows until the shard has 95 % of the rows that it may have. Throws bad_alloc.
   void Evict() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Call before a row is inserted. Throws NoRoom.
+  // Call before a row is inserted, and after AdvanceAges. Throws NoRoom when there are most_rows_
+  // rows that have not expired, whatever the sweep has done.
   void CheckMaxRows() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The error when RowMemory refuses a row.
   NoRoom NoMemory() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

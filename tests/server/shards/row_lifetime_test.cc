@@ -238,6 +238,56 @@ TEST(RowLifetimeTest, ExpiredRowsAreNotCountedForMaxRows) {
   EXPECT_THROW(lived.Step(201, fresh), NoRoom);
 }
 
+// Rows that expired leave a few at a time, also when those that live and they are more than
+// max_rows.
+TEST(RowLifetimeTest, AFullShardTakesNewRowsWithoutALongSweep) {
+  // 16 new rows a step fill it, because rows live for 501 steps.
+  constexpr uint64_t kNew = 16, kMost = 501 * kNew, kRowBytes = 32;
+  Lived lived(LifetimeLayout(After(500), kMost));
+  uint64_t key = 0, step = 0;
+  const auto fresh = [&](size_t n) {
+    std::set<uint64_t> keys;
+    while (keys.size() < n) keys.insert(key++);
+    return keys;
+  };
+  lived.Step(++step, fresh(kMost));
+  while (lived->rows() > 0) lived.Step(++step, {});
+  for (const size_t n : {1, 1, 10, 100}) {
+    const uint64_t before = lived->turnover().expired();
+    lived.Step(++step, fresh(n));
+    const uint64_t gone = lived->turnover().expired() - before;
+    EXPECT_GT(gone, 0u);
+    EXPECT_LE(gone, 8 + 17 * n);
+  }
+  while (lived->rows() > 0) lived.Step(++step, {});
+  for (int more = 0; more < 2000; ++more) {
+    lived.Step(++step, fresh(kNew));
+    ASSERT_LE(lived->rows(), kMost);
+    ASSERT_LE(lived->bytes(), kRowBytes * (kMost * 16 / 15 + kNew));
+  }
+  EXPECT_THROW(lived.Step(++step, fresh(kNew + 1)), NoRoom);
+}
+
+// Whether a job fails must not depend on the interval in which a large after_steps is counted.
+TEST(RowLifetimeTest, AFullShardFindsTheRowsThatHaveJustExpired) {
+  constexpr uint64_t kAfter = 5000, kMost = 100;
+  Lived lived(LifetimeLayout(After(kAfter), kMost));
+  uint64_t step = 3, key = 0;  // last_seen 2 is in the middle of an interval
+  for (uint64_t s = 1; s < step; ++s) lived.Step(s, {});
+  std::set<uint64_t> first, second;
+  for (; key < kMost; ++key) (key < kMost / 2 ? first : second).insert(key);
+  lived.Step(step, first);
+  while (step < 5) lived.Step(++step, {});
+  lived.Step(++step, second);
+  while (step < kAfter + 3) lived.Step(++step, {});
+  EXPECT_EQ(lived->rows(), kMost) << "their interval is not over";
+  std::set<uint64_t> more;
+  for (; more.size() < kMost / 2; ++key) more.insert(key);
+  lived.Step(++step, more);
+  EXPECT_EQ(lived->turnover().expired(), first.size());
+  EXPECT_THROW(lived.Step(step + 1, {key}), NoRoom);
+}
+
 TEST(RowLifetimeTest, ShardsShowTheSameWhateverTheirSweepHasDone) {
   for (const uint32_t min_count : {0u, 3u}) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
