@@ -380,6 +380,7 @@ void SparseShard::CheckMaxRows() {
 }
 
 void SparseShard::EndUpdate() {
+  if (admission_ != nullptr) admission_->sketch()->Age();
   if (evicts_ && store_.size() > most_rows_) Evict();
 }
 

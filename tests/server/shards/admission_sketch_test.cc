@@ -57,6 +57,63 @@ TEST(AdmissionSketchTest, TheOrderOfTheKeysDoesNotMatter) {
   EXPECT_EQ(one.Image(), other.Image());
 }
 
+// New keys, as a table meets them for years.
+TEST(AdmissionSketchTest, AfterManyTimesItsBoundNewKeysStillCountAsNew) {
+  AdmissionRule rule(AfterUpdates(3), 64 << 10, 1);
+  AdmissionSketch* const sketch = rule.sketch();
+  const uint64_t bound = sketch->most_updates();
+  EXPECT_EQ(bound, 3013u);
+  uint64_t key = 0;
+  while (key < 100 * bound) {
+    for (int i = 0; i < 50; ++i) sketch->Add(key++);
+    sketch->Age();
+    ASSERT_LT(sketch->updates(), bound);
+  }
+  EXPECT_GT(sketch->halvings(), 150u);
+  constexpr uint64_t kNew = 10'000;
+  uint64_t counted = 0;
+  for (uint64_t i = 0; i < kNew; ++i) counted += sketch->Count(key + i) > 0;
+  EXPECT_LE(static_cast<double>(counted), std::exp(-4.0) * kNew);
+  // One that comes often enough gets its row, and the others of these days do not.
+  const uint64_t often = key++;
+  for (const bool admits : {false, false, true}) {
+    sketch->Add(often);
+    EXPECT_EQ(rule.Admits(often), admits);
+    for (int i = 0; i < 50; ++i, ++key) {
+      sketch->Add(key);
+      EXPECT_FALSE(rule.Admits(key));
+    }
+    sketch->Age();
+  }
+}
+
+TEST(AdmissionSketchTest, AnImageContinuesAcrossHalvings) {
+  AdmissionSketch sketch(4096);
+  const auto add = [](uint64_t seed, AdmissionSketch* to) {
+    for (const uint64_t key : SkewedKeys(100, seed)) to->Add(key);
+    to->Age();
+  };
+  for (uint64_t update = 0; update < 20; ++update) {
+    AdmissionSketch restored(4096);
+    ASSERT_TRUE(restored.Restore(sketch.Image()));
+    add(update, &sketch);
+    add(update, &restored);
+    ASSERT_EQ(restored.Image(), sketch.Image()) << update;
+  }
+  EXPECT_GT(sketch.halvings(), 10u);
+}
+
+TEST(AdmissionSketchTest, AnImageWithoutACountOfUpdatesIsRead) {
+  AdmissionSketch sketch(4096), restored(4096);
+  const std::vector<uint64_t> keys = SkewedKeys(1000, 3);
+  for (const uint64_t key : keys) sketch.Add(key);
+  ASSERT_TRUE(restored.Restore(sketch.Image().substr(0, 4096)));
+  EXPECT_EQ(restored.updates(), keys.size());
+  EXPECT_EQ(restored.Image(), sketch.Image());
+  restored.Age();
+  EXPECT_LT(restored.updates(), restored.most_updates());
+}
+
 TEST(AdmissionSketchTest, CountersStopAtTheirLargestValue) {
   AdmissionSketch sketch(8);
   for (uint32_t i = 0; i < AdmissionSketch::kMost + 10; ++i) sketch.Add(7);
@@ -108,6 +165,21 @@ TEST(AdmissionRuleTest, ProbabilityDrawsByKeyCountAndStream) {
     later += rule.Admits(key);
   }
   EXPECT_NEAR(later, kKeys * 3 / 16, 100);
+}
+
+// A key that comes seldom has the same count each time.
+TEST(AdmissionRuleTest, ACountThatWasHalvedDrawsAnew) {
+  AdmitConfig config;
+  config.set_probability(0.25);
+  AdmissionRule rule(config, 8, 1);  // every update halves
+  int admitted = 0;
+  for (int i = 0; i < 400; ++i) {
+    rule.sketch()->Add(7);
+    ASSERT_EQ(rule.sketch()->Count(7), 1u);
+    admitted += rule.Admits(7);
+    rule.sketch()->Age();
+  }
+  EXPECT_NEAR(admitted, 100, 30);
 }
 
 TEST(AdmissionRuleTest, AKeyWhoseCounterIsFullIsAdmitted) {

@@ -18,6 +18,7 @@
 #include "common/base/mix_hash.h"
 #include "google/protobuf/text_format.h"
 #include "server/copies/shard_image_reader.h"
+#include "server/shards/admission_sketch.h"
 #include "server/shards/eviction.h"
 #include "server/shards/no_room.h"
 #include "server/shards/sparse_shard.h"
@@ -117,6 +118,14 @@ float ReadOf(uint64_t key, Shard* shard) {
   return value;
 }
 
+AdmissionSketch SketchOf(Shard* shard, size_t bytes) {
+  ShardFacts facts;
+  shard->BeginCut({/*state=*/true}, &facts);
+  AdmissionSketch sketch(bytes);
+  EXPECT_TRUE(sketch.Restore(facts.admission_sketch()));
+  return sketch;
+}
+
 // What a sync shard must do, said plainly. Every rank pushes the same keys, so gradients stay -1.
 class PlainPolicy {
  public:
@@ -213,7 +222,7 @@ TEST(RowPolicyTest, AFollowerOfAnAsyncShardDoesTheSame) {
   for (const char* score : {"COUNT", "LAST_USE", "NORM"}) {
     SCOPED_TRACE(score);
     const auto table = OneWeight(absl::StrCat("max_rows: 100 evict { score: ", score,
-                                              " } admit { after: 2 sketch_kib: 256 }"));
+                                              " } admit { after: 2 sketch_kib: 8 }"));
     std::mt19937_64 random(5);
     const UpdatePolicy policy = Policy(Mode::kAsync, 2);
     auto shard = New(table, policy);
@@ -235,6 +244,7 @@ TEST(RowPolicyTest, AFollowerOfAnAsyncShardDoesTheSame) {
       ASSERT_TRUE(follower->RestoreSeed(seed, std::move(held)).ok());
     }
     EXPECT_GT(shard->turnover().evicted(), 50u);
+    EXPECT_GT(SketchOf(shard.get(), 8 << 10).halvings(), 5u);
     EXPECT_EQ(PiecesOf(shard.get()), PiecesOf(follower.get()));
   }
 }
@@ -370,6 +380,32 @@ TEST(RowPolicyTest, RowsThatExistAreAdmitted) {
   PushAs(0, 1, {1, 2}, next.get());
   EXPECT_EQ(ReadOf(1, next.get()), 10.0f);
   EXPECT_EQ(ReadOf(2, next.get()), 0.0f);
+}
+
+// One worker, and three whose keys come in other orders, go through many halvings; one of the two
+// shards is restored in between.
+TEST(RowPolicyTest, ASyncSketchAgesTheSameForAnyWorkersAndRestores) {
+  const auto table = OneWeight("admit { after: 3 sketch_kib: 8 }");
+  std::mt19937_64 random(9);
+  const auto one = New(table, Policy(Mode::kSync));
+  auto three = New(table, Policy(Mode::kSync, 3));
+  for (uint64_t step = 1; step <= 100; ++step) {
+    std::set<uint64_t> chosen;
+    for (uint64_t i = 0; i < 40; ++i) chosen.insert(random() % (40 * step));
+    Keys keys(chosen.begin(), chosen.end());
+    PushAs(0, step, keys, one.get());
+    one->CloseStep(step);
+    for (uint32_t rank = 3; rank-- > 0;) {
+      std::shuffle(keys.begin(), keys.end(), random);
+      PushAs(rank, step, keys, three.get());
+    }
+    three->CloseStep(step);
+    if (step % 10 == 7) three = MadeOf(PiecesOf(three.get()), table, Policy(Mode::kSync, 3));
+    ASSERT_EQ(SketchOf(one.get(), 8 << 10).Image(), SketchOf(three.get(), 8 << 10).Image());
+  }
+  EXPECT_GT(SketchOf(one.get(), 8 << 10).halvings(), 5u);
+  EXPECT_TRUE(RowsOf(PiecesOf(one.get())) == RowsOf(PiecesOf(three.get())));
+  EXPECT_GT(one->rows(), 10u);
 }
 
 // Each key of the step must meet the counts of all, or the first ones would be refused and the last
