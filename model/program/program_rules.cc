@@ -113,6 +113,12 @@ void FindUnsupported(const JobConfig& job, std::vector<ConfigProblem>* problems)
                          "SUM would add up the moves that all workers make of the program's "
                          "buffers, such as running means; use MEAN"});
   }
+  const bool async = ModeOf(job.strategy()) == Mode::kAsync;
+  if (buffers && async && job.strategy().a_sync_configs().gradients_to_wait() > 1) {
+    problems->push_back({"strategy.a_sync_configs.gradients_to_wait",
+                         "would take the mean of moves of the program's buffers, such as running "
+                         "means, that are shares of worker_num already; remove it"});
+  }
   if (MergedBatches(job) > 1) {
     problems->push_back({"strategy.sync_configs.gradient_merge_steps",
                          "does not apply to programs yet; remove it, or raise train.batch_size"});

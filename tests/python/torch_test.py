@@ -694,6 +694,15 @@ model {
         self.run_loop(nets[1], rank="1")
         self.assertEqual(nets[1].short.tolist(), [2.5, 2.5])
 
+    def test_a_parameter_that_is_unfrozen_in_the_loop_is_refused(self):
+        net = self.frozen_net(3, norm=False)
+        self.core.batches = batches(2)
+        with self.assertRaisesRegex(RuntimeError, "'mlp.0.bias' has a gradient, but was frozen when the worker was made"):
+            with self.worker(net) as worker:
+                for batch in worker:
+                    worker.backward(loss_of(net(batch), batch))
+                    net.mlp[0].bias.requires_grad_(True)
+
     def test_other_constants_than_the_first_worker_has_are_named(self):
         self.run_loop(self.frozen_net(3))
         net = self.frozen_net(5)
@@ -1710,6 +1719,15 @@ class SourceTest(FakeWorkerTest):
         with contextlib.redirect_stderr(io.StringIO()) as said:
             self.train(loader)
         self.assertRegex(said.getvalue(), "state_dict.. has 1 MiB, which is too much")
+
+    def test_a_state_that_cannot_be_read_back_is_left_out(self):
+        loader = StatefulLoader(given(130))
+        loader.state_dict = lambda: {"at": np.int64(loader.at)}
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(self.train(loader), list(range(130)))
+        self.assertRegex(said.getvalue(), "state_dict.. cannot be read back .*: give plain values and tensors; a job")
+        self.assertEqual(len(said.getvalue().splitlines()), 1)
+        self.assertEqual(self.core.source_states, {})
 
     def test_a_list_and_a_plain_loader_are_read_up_to_the_place(self):
         self.train(given(5), [(1, "count", 0, 1, 0, 0), (2, "train", 0, 1, 0, 3)])

@@ -204,21 +204,32 @@ class Loader:
         if kept is None:
             return 0
         at, state = kept
-        # Only tensors and plain values: nobody who can write a checkpoint may run code here.
-        self._batches.load_state_dict(torch.load(io.BytesIO(state), weights_only=True))  # type: ignore[attr-defined]
+        self._batches.load_state_dict(_read_state(state))  # type: ignore[attr-defined]
         return at
 
     def _keep(self, epoch: int, at: int) -> None:
         state = io.BytesIO()
         torch.save(self._batches.state_dict(), state)  # type: ignore[attr-defined]
+        try:
+            _read_state(state.getvalue())
+        except Exception as error:  # whatever the state holds
+            self._do_without_state(f"cannot be read back ({str(error).strip().splitlines()[0]}): give plain values and tensors")
+            return
         if not self._core.keep_source_state(epoch, at, state.getvalue()):
-            self._has_state = False
-            print(
-                f"sluice: the source's state_dict() has {len(state.getvalue()) >> 20} MiB, which is too much for a checkpoint: "
-                "a job that goes on reads from the beginning of the epoch",
-                file=sys.stderr,
-                flush=True,
-            )
+            self._do_without_state(f"has {len(state.getvalue()) >> 20} MiB, which is too much for a checkpoint")
+
+    def _do_without_state(self, why: str) -> None:
+        self._has_state = False
+        print(
+            f"sluice: the source's state_dict() {why}; a job that goes on reads from the beginning of the epoch",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _read_state(state: bytes) -> Any:
+    """Only tensors and plain values: nobody who can write a checkpoint may run code here."""
+    return torch.load(io.BytesIO(state), weights_only=True)
 
 
 class SourceReader:

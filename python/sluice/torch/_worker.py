@@ -400,7 +400,8 @@ class Worker:
 
         Raises:
             FloatingPointError: The loss is NaN or infinite.
-            RuntimeError: There is no gradient at all, and the weight was not given as 0.
+            RuntimeError: There is no gradient at all, and the weight was not given as 0; or a parameter that was frozen when
+                the worker was made has one.
             ValueError: The weight is negative, NaN or infinite.
         """
         core, batch, turn = self._running(), self._open(), self._open_turn()
@@ -411,6 +412,12 @@ class Worker:
             value = _loss_value(loss, batch)
         else:
             self._tell("no loss", "worker.step() was not given the loss, so the job reports 0: pass it, worker.step(loss)")
+        for name, constant in self._declared.constants:
+            if constant.grad is not None:
+                raise RuntimeError(
+                    f"parameter {name!r} has a gradient, but was frozen when the worker was made, so that no table has it: make "
+                    "the worker with requires_grad=True, and use its detach() until it is to train"
+                )
         lacking = [name for name, parameter in self._declared.parameters if parameter.grad is None]
         if len(lacking) == len(self._declared.parameters) and weight != 0 and batch._lacks_gradients(bool(lacking)):
             raise RuntimeError(_NO_GRADIENT)
