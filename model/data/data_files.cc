@@ -73,7 +73,12 @@ void DataFiles::Report(IndexReport* report) const {
 absl::Status DataFiles::CheckUnchanged(const std::string& path) const {
   if (!seen_.contains(path)) return absl::OkStatus();
   const auto now = IdentifyFile(path, env_);
-  return now.ok() ? CheckUnchanged(path, *now) : Changed(path, std::string(now.status().message()));
+  if (now.ok()) return CheckUnchanged(path, *now);
+  // It is gone, or no file any more. Other errors, such as a store that does not answer or refuses
+  // old credentials, say nothing about it.
+  if (absl::IsNotFound(now.status()) || absl::IsInvalidArgument(now.status()))
+    return Changed(path, std::string(now.status().message()));
+  return now.status();
 }
 
 absl::Status DataFiles::CheckUnchanged(const std::string& path, const FileIdentity& now) const {

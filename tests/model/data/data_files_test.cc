@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
 #include "common/base/crc32c.h"
 #include "common/base/env.h"
@@ -88,11 +89,13 @@ TEST(DataFilesTest, SampleCoversBothEndsOfAFile) {
 class TaggedFiles : public MemoryEnv {
  public:
   std::string tag;
+  absl::Status failure;  // of Look
   int reads = 0;
   absl::StatusOr<FileInfo> Look(const std::string& path) override {
     FileInfo info;
     info.identity.size = Get(path).size();
     info.identity.tag = tag;
+    if (!failure.ok()) return failure;
     return info;
   }
   absl::StatusOr<std::unique_ptr<FileReader>> NewReader(const std::string& path) override {
@@ -140,6 +143,24 @@ TEST(DataFilesTest, AnotherVersionInAStoreIsAChange) {
   const absl::Status changed = (*files)->CheckUnchanged("s3://b/k");
   EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(changed.message()), HasSubstr("its version was \"1\" and is now"));
+}
+
+TEST(DataFilesTest, AStoreThatDoesNotAnswerIsNoChange) {
+  TaggedFiles env;
+  env.Put("s3://b/k", "some text");
+  const auto files = DataFiles::SeeForPrediction({"s3://b/k"}, &env);
+  ASSERT_TRUE(files.ok()) << files.status();
+  for (const absl::Status& failure :
+       {absl::UnavailableError("no answer"), absl::PermissionDeniedError("403: ExpiredToken")}) {
+    env.failure = failure;
+    const absl::Status told = (*files)->CheckUnchanged("s3://b/k");
+    EXPECT_EQ(told.code(), failure.code());
+    EXPECT_EQ(told.message(),
+              absl::StrCat("cannot find data file s3://b/k: ", failure.message()));
+  }
+  env.failure = absl::NotFoundError("404");
+  const absl::Status gone = (*files)->CheckUnchanged("s3://b/k");
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("has changed since"));
 }
 
 TEST(DataFilesTest, EveryKindOfChangeIsAnErrorThatNamesTheFile) {
