@@ -415,8 +415,8 @@ class Worker:
         for name, constant in self._declared.constants:
             if constant.grad is not None:
                 raise RuntimeError(
-                    f"parameter {name!r} has a gradient, but was frozen when the worker was made, so that no table has it: make "
-                    "the worker with requires_grad=True, and use its detach() until it is to train"
+                    f"parameter {name!r} has a gradient, but was frozen when the worker was made, so that no table has it: "
+                    "make the worker with requires_grad=True, and use its detach() until it is to train"
                 )
         lacking = [name for name, parameter in self._declared.parameters if parameter.grad is None]
         if len(lacking) == len(self._declared.parameters) and weight != 0 and batch._lacks_gradients(bool(lacking)):
