@@ -155,8 +155,7 @@ TEST(DataFilesTest, AStoreThatDoesNotAnswerIsNoChange) {
     env.failure = failure;
     const absl::Status told = (*files)->CheckUnchanged("s3://b/k");
     EXPECT_EQ(told.code(), failure.code());
-    EXPECT_EQ(told.message(),
-              absl::StrCat("cannot find data file s3://b/k: ", failure.message()));
+    EXPECT_EQ(told.message(), absl::StrCat("cannot find data file s3://b/k: ", failure.message()));
   }
   env.failure = absl::NotFoundError("404");
   const absl::Status gone = (*files)->CheckUnchanged("s3://b/k");

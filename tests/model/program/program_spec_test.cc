@@ -197,8 +197,9 @@ TEST(ProgramSpecTest, OneNamesWhatIsWrong) {
 TEST(ProgramSpecTest, WhatProgramsCannotDoYetIsRefused) {
   EXPECT_THAT(Refusal("strategy { a_sync_configs { k_steps: 4 geo_merge: SUM } }"),
               AllOf(HasSubstr("geo_merge"), HasSubstr("buffers")));
-  EXPECT_THAT(Refusal("strategy { a_sync: true a_sync_configs { gradients_to_wait: 2 } } worker_num: 2"),
-              AllOf(HasSubstr("gradients_to_wait"), HasSubstr("buffers")));
+  EXPECT_THAT(
+      Refusal("strategy { a_sync: true a_sync_configs { gradients_to_wait: 2 } } worker_num: 2"),
+      AllOf(HasSubstr("gradients_to_wait"), HasSubstr("buffers")));
   EXPECT_THAT(Refusal("strategy { a_sync: false sync_configs { gradient_merge_steps: 2 } }"),
               HasSubstr("gradient_merge_steps"));
   EXPECT_THAT(Refusal("optimizers { clip_global_norm: 1 }"), HasSubstr("buffers"));
