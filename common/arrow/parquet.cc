@@ -40,8 +40,8 @@ class InputFile {
 
   const FileInfo& info() const { return file_->info(); }
   const SluiceArrowInput& input() const { return input_; }
-  // What is read until now is the footer, of which each reader of the file begins with the same
-  // ranges. They are fetched exactly, and kept.
+  // Ends the reading of the footer. Every reader of the file starts with the same ranges of the
+  // footer, so those are fetched exactly and kept.
   void EndFooter() { in_footer_ = false; }
   absl::Status Error(int code, const char* why) const {
     return code != SLUICE_ARROW_OK && !error_.ok() ? error_ : StatusOf(code, why);

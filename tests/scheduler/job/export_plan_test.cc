@@ -18,7 +18,7 @@ class ExportPlanTest : public testing::Test {
     config.set_every_steps(every_steps);
     return config;
   }
-  // Of one table; `since` 0: of a base.
+  // The part of a job with one table. `since` 0 makes it the part of a base.
   static HostedCut Part(uint64_t since, uint64_t schedule_step, uint64_t rows = 10,
                         uint64_t gone = 0) {
     HostedCut part = PartOf({}, {schedule_step});
