@@ -7,9 +7,9 @@ while it has their rows.
 
 On the last day both sides score the same examples of the day that follows. Rows of figures, with the bound that they keep:
 `auc`: by how much the AUC differs, as a mean over the seeds; `rows`: how many times fewer rows; `flat`: by how many percent the
-rows, and the bytes of rows and index, leave their median after day 15. With --kills each daemon of the side whose rows expire is
-killed on ten of the days, and comes back; these days have ten times as many examples, so there is no `flat`. Ends with 1 when a
-bound is not kept. Only the standard library is needed here.
+rows, and the bytes that rows and index take in the pservers, leave their median after day 15. With --kills each daemon of the side
+whose rows expire is killed on ten of the days, and comes back; these days have ten times as many examples, so there is no `flat`.
+Ends with 1 when a bound is not kept. Only the standard library is needed here.
 """
 import datetime
 import json
@@ -183,8 +183,8 @@ class Side:
         newest = max((output / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
         stats = json.loads(turns.run([self._options.bin / "sluice", "table", "stats", newest, "--json"]))
         self.rows.append(sum(table["rows"] for table in stats["tables"]))
-        # Rows and index in the memory of the pservers at the end of the job.
-        self.bytes.append(sum(int(table.get("bytes", 0)) for table in result.get("tables", [])))
+        # Rows and index in the memory of the pservers at the end of the job, with the room of rows that are gone.
+        self.bytes.append(sum(table["reserved_bytes"] for table in result["tables"]))
 
 
 def kill_days(options):
@@ -209,7 +209,8 @@ def measure(options, mode, seed):
                 shutil.copy(folder / "train.csv", folder / "eval.csv")  # not read, but it must be there
             for side in sides:
                 side.day(number, last, side is sides[1] and number in kills)
-            print("%s seed %d day %d: %d rows, with expiry %d" % (mode, seed, number + 1, sides[0].rows[-1], sides[1].rows[-1]),
+            print("%s seed %d day %d: %d rows in %d bytes, with expiry %d in %d" % (
+                mode, seed, number + 1, sides[0].rows[-1], sides[0].bytes[-1], sides[1].rows[-1], sides[1].bytes[-1]),
                   file=sys.stderr, flush=True)
             if not last:
                 # A day with kills is longer than three recoveries.
@@ -232,7 +233,7 @@ def report(options, mode, runs, rows):
     for what, series in (("rows", [some.rows for _, some in runs]), ("bytes", [some.bytes for _, some in runs])):
         late = [one[FLAT_FROM:] for one in series]
         # Days with kills are longer than others, so they bring more rows.
-        if not options.kills and all(one and all(one) for one in late):
+        if not options.kills and all(late):
             flat = [deviation(one) for one in late]
             figures.append(("flat/" + what, "%", flat, FLAT_BOUND, max(flat) <= FLAT_BOUND))
     for what, unit, values, bound, _ in figures:

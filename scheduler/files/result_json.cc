@@ -199,6 +199,7 @@ std::string Tables(const JobResult& result) {
     const RowTurnover& turnover = table.turnover();
     Object json;
     json.Text("name", table.name()).Uint("rows", table.rows()).Uint("bytes", table.bytes());
+    json.Uint("reserved_bytes", table.reserved_bytes());
     json.Raw("row_limit", table.row_limit() == 0 ? "null" : absl::StrCat(table.row_limit()));
     json.Uint("rows_admitted", turnover.admitted()).Uint("rows_refused", turnover.refused());
     json.Uint("rows_expired", turnover.expired()).Uint("rows_evicted", turnover.evicted());

@@ -94,9 +94,8 @@ bool RowStore::AddBlock() {
 uint32_t RowStore::Tag(uint64_t key) { return static_cast<uint32_t>(SeededHash(key) >> 32); }
 
 size_t RowStore::reserved_bytes() const {
-  size_t bytes = index_.memory.size() + old_index_.memory.size();
-  for (const MappedMemory& block : blocks_) bytes += block.size();
-  return bytes;
+  return room_ / rows_per_block_ * block_bytes_ + room_ % rows_per_block_ * row_bytes_ +
+         index_.memory.size() + old_index_.memory.size();
 }
 
 uint32_t RowStore::Probe(uint32_t tag, uint64_t key) const {

@@ -116,7 +116,8 @@ class RowStore {
   size_t slots() const { return slots_; }  // ids in use, those of free rows included
   // Bytes that live rows use: header, weights and state.
   size_t bytes() const { return size_ * row_bytes_; }
-  // Bytes that blocks and index hold, including unused room.
+  // Bytes that rows and index have taken, including unused room. Memory of a block that no row has
+  // needed yet is left out, because the kernel has not given it.
   size_t reserved_bytes() const;
 
   void set_most_rows_for_test(size_t rows) { most_rows_ = rows; }

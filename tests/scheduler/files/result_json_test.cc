@@ -118,6 +118,7 @@ TEST(ResultJsonTest, SaysWhatTheRowsOfEachTableDid) {
   TableStatus* const table = result.add_tables();
   table->set_name("e");
   table->set_rows(90);
+  table->set_reserved_bytes(4096);
   table->mutable_turnover()->set_refused(7);
   EXPECT_THAT(ResultJson(result), testing::HasSubstr("\"row_limit\": null"));
   table->set_row_limit(100);
@@ -127,6 +128,7 @@ TEST(ResultJsonTest, SaysWhatTheRowsOfEachTableDid) {
   const auto& one = parsed.fields().at("tables").list_value().values(0).struct_value().fields();
   EXPECT_EQ(one.at("name").string_value(), "e");
   EXPECT_EQ(one.at("rows").number_value(), 90);
+  EXPECT_EQ(one.at("reserved_bytes").number_value(), 4096);
   EXPECT_EQ(one.at("row_limit").number_value(), 100);
   EXPECT_EQ(one.at("rows_refused").number_value(), 7);
   EXPECT_EQ(one.at("rows_evicted").number_value(), 0);

@@ -347,14 +347,20 @@ TEST(RowStoreTest, ARowBeyondTheMostIsRefusedAndChangesNothing) {
   EXPECT_EQ(row, RowStore::kNoRow);
 }
 
-TEST(RowStoreTest, BytesCountRowsAndReservedBytesCountBlocksAndIndex) {
+TEST(RowStoreTest, BytesCountRowsAndReservedBytesCountTakenRoomAndIndex) {
   RowStore store(3, 6, ReadyPages::OfProcess());  // 24 + 4 x 9 = 60, padded to 64
   EXPECT_EQ(store.bytes(), 0u);
-  EXPECT_GE(store.reserved_bytes(), 64u * sizeof(uint64_t));  // of the first index
+  const size_t index = store.reserved_bytes();
+  EXPECT_GE(index, 64u * sizeof(uint64_t));
+  EXPECT_LE(index, 4096u);
   bool created;
   for (uint64_t key = 0; key < 100; ++key) store.FindOrInsert(key % 10, &created);
   EXPECT_EQ(store.bytes(), 10u * 64);
-  EXPECT_GE(store.reserved_bytes(), MappedMemory::kHugePage);
+  EXPECT_EQ(store.reserved_bytes(), index + 4096) << "the first small page";
+  constexpr uint64_t kRows = 1'000'000;
+  for (uint64_t key = 0; key < kRows; ++key) store.FindOrInsert(key, &created);
+  EXPECT_GE(store.reserved_bytes(), kRows * (64 + 10));
+  EXPECT_LE(store.reserved_bytes(), kRows * (64 + 30) + MappedMemory::kHugePage);
 }
 
 // A machine of which stores use memory as the kernel counts it: by rows that exist.
@@ -411,10 +417,12 @@ TEST_F(RowStoreMemoryTest, ManyStoresOfFewRowsTakeWhatTheirRowsTake) {
     for (uint64_t key = 0; key < 30; ++key) stores.back()->FindOrInsert(key, &created);
     UseFor(30);
   }
-  // Their blocks could hold ten times the memory of the machine.
+  // Their blocks could hold ten times the memory of the machine. A small page is more than a few
+  // rows fill.
   uint64_t reserved = 0;
   for (const auto& store : stores) reserved += store->reserved_bytes();
-  EXPECT_GT(reserved, 2000 * kMiB);
+  EXPECT_GT(reserved, 1000 * 30 * kRowBytes);
+  EXPECT_LT(reserved, 1000 * 4 * 4096);
 }
 
 TEST_F(RowStoreMemoryTest, TheFirstBlocksOfManyStoresAreBoundedTogether) {
