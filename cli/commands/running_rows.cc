@@ -1,4 +1,4 @@
-// sluice table delete --job: deletes rows of a job that trains.
+// sluice table stats --job and delete --job: count and delete rows of a job that trains.
 #include <iostream>
 #include <string>
 #include <utility>
@@ -6,9 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/commands/table_commands.h"
+#include "cli/jobs/checkpoint_request.h"
 #include "cli/jobs/scheduler_access.h"
 #include "cli/screen/format.h"
 #include "cli/screen/stderr_lines.h"
+#include "cli/screen/table_stats_text.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/control_plane.h"
@@ -17,6 +19,7 @@
 #include "common/transport/retry.h"
 #include "model/built_in_models.h"
 #include "model/table_files/key_files.h"
+#include "model/table_files/table_stats.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,12 +27,15 @@ namespace {
 constexpr uint32_t kDeletionWaitMs = 5000;
 constexpr absl::Duration kDeletionPause = absl::Milliseconds(300);  // between two questions
 
+absl::Status CheckNoFolder(const ParsedCommand& command) {
+  if (command.words.size() < 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("give a folder, or --job=ID of a job that trains, not both: '", command.words[1],
+                   "' and '", command.Text("job"), "'"));
+}
+
 absl::Status CheckWords(const ParsedCommand& command) {
-  if (command.words.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("give a folder, or --job=ID of a job that trains, not both: '",
-                     command.words[1], "' and '", command.Text("job"), "'"));
-  }
+  SLUICE_RETURN_IF_ERROR(CheckNoFolder(command));
   for (const char* flag : {"output", "dry_run"}) {
     if (command.Given(flag)) {
       return absl::InvalidArgumentError(
@@ -98,6 +104,27 @@ absl::StatusOr<DeleteRowsReply> Delete(SchedulerClient* client, const DeleteRows
 }
 
 }  // namespace
+
+absl::StatusOr<int> StatsOfRunningJob(const ParsedCommand& command) {
+  SLUICE_RETURN_IF_ERROR(CheckNoFolder(command));
+  const std::string job = command.Text("job");
+  SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<SchedulerClient> client,
+                          ConnectToScheduler(command, Clock::Real()));
+  SLUICE_ASSIGN_OR_RETURN(const CheckpointJobReply made,
+                          RequestCheckpoint(job, /*wait=*/true, client.get(), Clock::Real()));
+  PrintOnStderr(absl::StrCat("job ", job, " at step ", made.step(), ", from ", made.dir()));
+  const auto stats = StatTables(made.dir(), command.Text("table"), AllPlaces());
+  if (absl::IsNotFound(stats.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        "the checkpoint ", made.dir(), " was made just now, but is not here: this host does not ",
+        "have its folder, or a newer one has taken its place; give the command on a host that has ",
+        "the folder, or raise checkpoint.keep"));
+  }
+  SLUICE_RETURN_IF_ERROR(stats.status());
+  std::cout << (command.Switch("json") ? TableStatsJson(made.dir(), *stats)
+                                       : TableStatsText(made.dir(), *stats));
+  return kDone;
+}
 
 absl::StatusOr<int> DeleteFromRunningJob(const ParsedCommand& command) {
   SLUICE_RETURN_IF_ERROR(CheckWords(command));

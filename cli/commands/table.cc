@@ -1,5 +1,5 @@
 // sluice table: brings tables of saved models to files, and files to models; counts and removes
-// rows of saved tables, without a cluster, and removes rows of a job that trains.
+// rows of saved tables, without a cluster, and of a job that trains.
 #include <malloc.h>
 
 #include <filesystem>
@@ -143,15 +143,16 @@ absl::StatusOr<int> Import(const ParsedCommand& command) {
   return kDone;
 }
 
-std::vector<std::string> FlagsOfDelete() {
-  std::vector<std::string> flags = {"table", "feature", "keys", "output", "dry_run", "job"};
+// With those that a job which trains needs.
+std::vector<std::string> WithJob(std::vector<std::string> flags) {
+  flags.push_back("job");
   for (const FlagSpec& flag : SchedulerFlags()) flags.push_back(flag.name);
   return flags;
 }
 
 const std::map<std::string, Verb>& Verbs() {
   static const auto* const verbs = new std::map<std::string, Verb>{
-      {"delete", {&DeleteFromTable, FlagsOfDelete()}},
+      {"delete", {&DeleteFromTable, WithJob({"table", "feature", "keys", "output", "dry_run"})}},
       {"export", {&Export, {"table", "feature", "vocabulary", "state", "output", "overwrite"}}},
       {"import",
        {&Import,
@@ -159,9 +160,9 @@ const std::map<std::string, Verb>& Verbs() {
          "column", "name", "text_columns"}}},
       {"shrink",
        {&ShrinkTableCommand,
-        {"table", "max_rows", "score", "half_life_days", "max_age_steps", "max_age_days",
-         "min_count", "output", "dry_run"}}},
-      {"stats", {&StatsOfTables, {"table", "json"}}},
+        WithJob({"table", "max_rows", "score", "half_life_days", "max_age_steps", "max_age_days",
+                 "min_count", "output", "dry_run"})}},
+      {"stats", {&StatsOfTables, WithJob({"table", "json"})}},
   };
   return *verbs;
 }
@@ -223,9 +224,10 @@ Command TableCommand() {
       "Parquet "
       "or .npz file. import: makes a model from such a file, or from the tables of other systems. "
       "stats: counts the rows of sparse tables by updates, norm and age. shrink: makes a model or "
-      "checkpoint with fewer rows, and delete one without certain rows. With --job, delete removes "
-      "rows of a job that trains, with its next checkpoint, and waits until that is complete.";
-  spec.words = "export|stats|shrink|delete MODEL|URL, import FILE|URL..., or delete --job=ID";
+      "checkpoint with fewer rows, and delete one without certain rows. With --job, stats counts "
+      "the rows of a job that trains, in a checkpoint that it makes now, and delete removes rows "
+      "of the job with its next checkpoint, and waits until that is complete.";
+  spec.words = "export|stats|shrink|delete MODEL|URL, import FILE|URL..., or stats|delete --job=ID";
   spec.max_words = 100001;
   spec.flags = {
       {"output", FlagKind::kText, "PATH|URL", "",
@@ -247,8 +249,8 @@ Command TableCommand() {
       {"like", FlagKind::kText, "MODEL", "",
        "import: the model or checkpoint whose job and other tables the new one has"},
       {"job", FlagKind::kText, "FILE|ID", "",
-       "import: the job; its other tables begin with their initial values. delete: the id of a job "
-       "that trains, of which the rows go (sluice status lists the ids)"},
+       "import: the job; its other tables begin with their initial values. stats, delete: the id "
+       "of a job that trains, whose rows are counted, or go (sluice status lists the ids)"},
       {"set", FlagKind::kText, "PATH=VALUE", "", "import: overrides any field of the job", true},
       {"column", FlagKind::kText, "NAME", "",
        "import: the column of the table to which the weights belong; default: the one of this "
@@ -288,6 +290,7 @@ Command TableCommand() {
       "  sluice table import weights.npy --job=job.textproto --feature=item --vocabulary=items.txt "
       "--output=model\n"
       "  sluice table stats output/adult/checkpoints/step-600\n"
+      "  sluice table stats --job=adult-3\n"
       "  sluice table shrink output/adult/checkpoints/step-600 --max_rows=1000000 --dry_run\n"
       "  sluice table delete output/adult/model --feature=user --keys=gone.txt --output=model\n"
       "  sluice table delete --job=adult-3 --feature=user --keys=gone.txt\n";

@@ -1,4 +1,5 @@
-// The subcommands of sluice table that count and remove rows of a saved table.
+// The subcommands of sluice table that count and remove rows, of a saved table or of a job that
+// trains.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ absl::StatusOr<int> StatsOfTables(const ParsedCommand& command);
 absl::StatusOr<int> ShrinkTableCommand(const ParsedCommand& command);
 absl::StatusOr<int> DeleteFromTable(const ParsedCommand& command);
 // With --job.
+absl::StatusOr<int> StatsOfRunningJob(const ParsedCommand& command);
 absl::StatusOr<int> DeleteFromRunningJob(const ParsedCommand& command);
 // The files of --keys.
 absl::StatusOr<std::vector<std::string>> KeyFilesOf(const ParsedCommand& command);

@@ -85,6 +85,7 @@ void PrintResult(const std::string& table, const RewriteReport& report, const st
 }  // namespace
 
 absl::StatusOr<int> StatsOfTables(const ParsedCommand& command) {
+  if (command.Given("job")) return StatsOfRunningJob(command);
   SLUICE_ASSIGN_OR_RETURN(const std::string folder, FolderOf(command));
   SLUICE_ASSIGN_OR_RETURN(const FolderStats stats,
                           StatTables(folder, command.Text("table"), AllPlaces()));
@@ -94,6 +95,13 @@ absl::StatusOr<int> StatsOfTables(const ParsedCommand& command) {
 }
 
 absl::StatusOr<int> ShrinkTableCommand(const ParsedCommand& command) {
+  if (command.Given("job")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no command shrinks a job that trains; the expire and evict of its tables drop rows as it ",
+        "trains. End job ", command.Text("job"), " and continue with --resume and a limit, tables ",
+        "{ max_rows: N evict {} }; or start from its checkpoint (initial_checkpoint) with ",
+        "tables { expire { ... } }; or shrink that checkpoint, and start from the result"));
+  }
   ShrinkOptions options;
   SLUICE_ASSIGN_OR_RETURN(options.folder, FolderOf(command));
   SLUICE_ASSIGN_OR_RETURN(options.output, OutputOf(command));

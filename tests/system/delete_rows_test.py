@@ -1,4 +1,5 @@
-"""Rows deleted while a job trains: gone from the next checkpoint and delta, and from all that continues from there."""
+"""Rows counted and deleted while a job trains: gone from the next checkpoint and delta, and from all that continues."""
+import json
 import os
 import re
 import signal
@@ -75,6 +76,30 @@ class DeleteRowsTest(export_test.ExportTest):
                              count)
         steps = max(step, int(job["global_step"]))
         return self.await_job(log_dir, "small-1", lambda job: int(job["global_step"]) > steps, "it trains on")
+
+
+class StatsOfRunningJobTest(DeleteRowsTest):
+    def test_stats_are_those_of_a_checkpoint_that_the_job_makes_now(self):
+        launcher = self.begin("--a_sync=true")
+        job = ["--job=small-1", "--log_dir=%s" % (self.tmp / "run.log")]
+        done = self.run_program("sluice", "table", "stats", *job, "--json")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        stats = json.loads(done.stdout[done.stdout.index("{"):])
+        folder = self.tmp / "run" / "checkpoints" / ("step-%d" % stats["global_step"])
+        self.assertEqual((stats["folder"], stats["checkpoint"]), (str(folder), True))
+        (table,) = stats["tables"]
+        self.assertGreaterEqual(table["rows"], len(OLD + BOTH))
+        self.assertEqual(sum(bucket["rows"] for bucket in table["count"]), table["rows"])
+        self.assertEqual(json.loads(self.run_program("sluice", "table", "stats", folder, "--json").stdout), stats)
+        again = self.run_program("sluice", "table", "stats", *job).stdout
+        step = int(re.search(r"job small-1 at step (\d+), from %s" % (folder.parent / "step-"), again)[1])
+        self.assertGreaterEqual(step, stats["global_step"])
+        self.assertIn("updates of a row", again)
+        for refused, words in ((["stats", "--job=no-job"], "no job"), (["stats", folder, "--job=small-1"], "a folder"),
+                               (["shrink", "--job=small-1", "--min_count=2"], "expire")):
+            out = self.sluice("table", self.tmp / "run.log", *refused, expect=2)
+            self.assertIn(words, " ".join(out.split()))
+        self.end(launcher)
 
 
 class DeleteInSyncTest(DeleteRowsTest):
