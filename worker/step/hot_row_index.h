@@ -14,6 +14,10 @@
 // in flight still read it: they run before the write. A key being pulled by a batch in flight
 // counts as present, as old as that pull: its value is written before the next batch runs.
 //
+// A row that its pserver has dropped (expired, evicted, deleted) is used until its next pull,
+// max_staleness steps later at most: only the reply to a pull says anything about a row. It has the
+// row's initial value, which replaces the dropped one. Pushes go on meanwhile, and begin a new row.
+//
 // Eviction: a clock with a second chance for rows that were used again. Rows that are too old go
 // first.
 //
