@@ -16,8 +16,6 @@ namespace sluice {
 namespace {
 
 constexpr double kMiB = 1 << 20;
-// A checkpoint that is due waits this long for an open export.
-constexpr absl::Duration kExportWait = absl::Minutes(1);
 
 }  // namespace
 
@@ -50,12 +48,6 @@ void JobCheckpoints::NoteStep(uint64_t step, absl::Time now) {
   now_ = now;
   pace_.NoteStep(step);
   if (exports_) exports_->pace().NoteStep(step);
-}
-
-uint64_t JobCheckpoints::NumberAfter(uint64_t over, Kind kind) const {
-  if (!exports_) return over + 1;
-  const bool odd = kind == Kind::kCheckpoint;
-  return over + 1 + ((over + 1) % 2 != (odd ? 1 : 0));
 }
 
 void JobCheckpoints::NoteNamed(uint64_t number, uint64_t step, absl::Time now) {
@@ -161,7 +153,7 @@ void JobCheckpoints::Ask(Kind kind, uint64_t step, absl::Time now) {
 void JobCheckpoints::Begin(uint64_t number, uint64_t step, Stage stage, absl::Time now) {
   open_.emplace(CheckpointParts(options_.mode, worker_num_, pserver_num_, without_shards_));
   open_->number = number;
-  open_->is_export = KindOf(number) == Kind::kExport;
+  open_->is_export = turns_.KindOf(number) == Kind::kExport;
   open_->stage = stage;
   open_->step = step;
   open_->begun_at = open_->progressed_at = now;
@@ -295,20 +287,20 @@ void JobCheckpoints::GiveUpSlowExport(absl::Time now) {
   const bool can_ask = can_begin() && (sync() || training_.all_ranks);
   const bool due = end_ || (can_ask && (pace_.DueByTime(now) || pace_.DueBySteps()));
   if (!due) return;
-  open_->in_way_since = std::min(open_->in_way_since, now);
-  if (export_gave_way_ || now - open_->in_way_since < kExportWait) return;
-  export_gave_way_ = true;
+  if (!turns_.GivesWay(now)) return;
   // Its writers may disturb the checkpoint, which is then tried once more.
   demanded_ = true;
-  CloseOpen(absl::StrCat("a checkpoint has waited for it for ", absl::FormatDuration(kExportWait)),
-            /*counts=*/false, now);
+  CloseOpen(
+      absl::StrCat("a checkpoint has waited for it for ", absl::FormatDuration(ExportTurns::kWait)),
+      /*counts=*/false, now);
 }
 
 bool JobCheckpoints::Concerns(uint64_t number, const std::string& who, uint64_t step,
                               absl::Time now) {
   now_ = now;
   // Reports of numbers that are over arrive late. A number beyond the next one was never given.
-  const bool next = open_ ? number == open_->number : number == NumberAfter(over_, KindOf(number));
+  const bool next =
+      open_ ? number == open_->number : number == NumberAfter(over_, turns_.KindOf(number));
   if (!next || interrupted_) return false;
   if (!open_) {
     // Sync: whoever reports first opens the checkpoint. Members make their parts by themselves,
@@ -542,7 +534,7 @@ void JobCheckpoints::CloseOpen(const std::string& error, bool counts, absl::Time
   // The end of a later epoch may wait for this one to be over.
   if (end_ && open_->of_end == end_->epoch && !of_loss && followed_by == 0) end_.reset();
   over_ = number();
-  export_was_last_ = false;
+  turns_.CheckpointOver();
   // A failure begins the interval again, or a full disk would be tried at every tick.
   if (error.empty() || (counts && !of_loss)) pace_.BeginInterval(now);
   if (of_loss) pace_.NoteLoss(results_.writers_stop_at(), now);
@@ -568,8 +560,7 @@ void JobCheckpoints::CloseExport(const std::string& error, bool counts, absl::Ti
     exports_->pace().NoteLoss(results_.writers_stop_at(), now);
   }
   over_ = open_->number;
-  export_was_last_ = true;
-  if (error.empty() || counts) export_gave_way_ = false;
+  turns_.ExportOver(/*gave_way=*/!error.empty() && !counts);
   // What passed meanwhile is made up for, but an end that waited for this one goes first.
   open_.reset();
   asked_ = {};

@@ -34,13 +34,10 @@
 // have begun. So all cuts and the ranks' files belong together. Each rank confirms that it was
 // parked until then: one that continued by itself voids the checkpoint.
 //
-// A job with exports (ExportPlan) makes them as checkpoints, one of either at a time, so that no
-// shard has two cuts. Its odd numbers are checkpoints, and its even ones exports, which need no
-// parts of ranks but positions. A multiple of every_steps that passes while something else is
-// written is made up for afterwards; if both are due, they take turns. A checkpoint that is due,
-// also at the end of an epoch, waits a minute for an open export, which is then given up. The next
-// export may finish, so that on a slow store every second checkpoint at most waits longer, and
-// exports get through.
+// A job with exports (ExportPlan) makes them as checkpoints, which need no parts of ranks but
+// positions. A multiple of every_steps that passes while something else is written is made up for
+// afterwards. ExportTurns says which goes first, and how long a checkpoint that is due, also at the
+// end of an epoch, waits for an open export.
 //
 // Invariants:
 // - A number is over (complete or given up) before the next one is asked for.
@@ -70,6 +67,7 @@
 #include "scheduler/job/checkpoint_results.h"
 #include "scheduler/job/data_tasks.h"
 #include "scheduler/job/export_plan.h"
+#include "scheduler/job/export_turns.h"
 #include "scheduler/job/resume_point.h"
 
 namespace sluice {
@@ -301,26 +299,23 @@ class JobCheckpoints {
     absl::Time begun_at, progressed_at;
     std::optional<CheckpointState> state;
     bool committing = false;
-    Manifest manifest;                                 // once committing
-    absl::Time in_way_since = absl::InfiniteFuture();  // an export: a due checkpoint waits for it
+    Manifest manifest;  // once committing
     bool demanded = false, again = false;
     absl::Time writers_stop_at;  // of those before
   };
 
   bool sync() const { return options_.mode == Mode::kSync; }
-  enum class Kind : uint8_t { kCheckpoint, kExport };
-  // The first number of this kind above `over`.
-  uint64_t NumberAfter(uint64_t over, Kind kind) const;
-  Kind KindOf(uint64_t number) const {
-    return exports_ && number % 2 == 0 ? Kind::kExport : Kind::kCheckpoint;
-  }
+  using Kind = ExportTurns::Kind;
+  uint64_t NumberAfter(uint64_t over, Kind kind) const { return turns_.NumberAfter(over, kind); }
   // Of the open one, or of the next checkpoint.
   uint64_t number() const { return open_ ? open_->number : NumberAfter(over_, Kind::kCheckpoint); }
   void Begin(uint64_t number, uint64_t step, Stage stage, absl::Time now);
   // Sync: what rank 0 is to name in a commit; nothing: number 0.
   Asked NextByCommit(absl::Time now) const;
-  // Both are due. They take turns, because each may last longer than the interval of the other.
-  bool ExportGoesFirst(absl::Time now) const { return !export_was_last_ && !due_on_demand(now); }
+  // Both are due.
+  bool ExportGoesFirst(absl::Time now) const {
+    return turns_.ExportGoesFirst() && !due_on_demand(now);
+  }
   void CloseExport(const std::string& error, bool counts, absl::Time now);
   void GiveUpExportForDemand(absl::Time now);
   void GiveUpSlowExport(absl::Time now);
@@ -357,8 +352,7 @@ class JobCheckpoints {
   const Options options_;
   CheckpointPace pace_;
   std::unique_ptr<ExportPlan> exports_;  // null: the job makes none
-  bool export_was_last_ = true;          // of what is over
-  bool export_gave_way_ = false;         // since the last one that is complete or has failed
+  ExportTurns turns_{options_.exports.has_value()};
   uint64_t over_ = options_.over;
   Asked asked_;
   Ordered ordered_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/job/export_turns.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +18,7 @@ constexpr uint32_t kMostFailedCheckpoints = 3;
 }  // namespace
 
 uint64_t RowDeletion::After(uint64_t number) const {
-  return number + 1 + (exports_ && number % 2 == 1 ? 1 : 0);
+  return ExportTurns(exports_).NumberAfter(number, ExportTurns::Kind::kCheckpoint);
 }
 
 void RowDeletion::Begin(uint64_t id, Rows rows, uint32_t pserver_num, uint64_t told, bool exports,

@@ -218,6 +218,13 @@ class JobExportsTest : public JobCheckpointsTest {
     for (const uint32_t rank : {0, 1}) c->TakeWorker(Worker(rank, number, step), At(at));
     return c->TakeCommit();
   }
+  // Export 2 is being completed. It is made, and then a checkpoint is asked for at once.
+  static void ExpectMadeBeforeCheckpoint(JobCheckpoints* c, double at) {
+    EXPECT_TRUE(c->committing());
+    c->Committed(2, absl::OkStatus(), At(at));
+    EXPECT_EQ(c->export_status()->made(), 1u);
+    EXPECT_EQ(c->asked(), (JobCheckpoints::Asked{3, 0}));
+  }
 };
 
 TEST_F(JobExportsTest, TheMultipleThatComesFirstIsNamedAndOthersAreMadeUpFor) {
@@ -327,10 +334,7 @@ TEST_F(JobExportsTest, ADemandedCheckpointWaitsForAnExportThatIsBeingCompleted) 
   JobCheckpoints c = MakeWith(0, 40);
   ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
   EXPECT_EQ(c.Demand(At(2)), 3u);
-  EXPECT_TRUE(c.committing());
-  c.Committed(2, absl::OkStatus(), At(3));
-  EXPECT_EQ(c.export_status()->made(), 1u);
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
+  ExpectMadeBeforeCheckpoint(&c, 3);
 }
 
 TEST_F(JobExportsTest, ADemandedCheckpointGivesUpAnExportThatOvertakesIt) {
@@ -432,10 +436,7 @@ TEST_F(JobExportsTest, AnExportThatIsBeingCompletedDoesNotGiveWay) {
   ASSERT_TRUE(Bring(&c, 2, 40, 0, 1));
   c.NoteStep(100, At(2));
   for (const double at : {2, 1000}) c.Plan(At(at));
-  EXPECT_TRUE(c.committing());
-  c.Committed(2, absl::OkStatus(), At(1001));
-  EXPECT_EQ(c.export_status()->made(), 1u);
-  EXPECT_EQ(c.asked(), (JobCheckpoints::Asked{3, 0}));
+  ExpectMadeBeforeCheckpoint(&c, 1001);
 }
 
 TEST_F(JobExportsTest, AJobThatContinuesWithoutARankDoesNotWaitForAnExport) {
