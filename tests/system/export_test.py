@@ -170,6 +170,32 @@ class ExportChainTest(ExportTest):
         self.assertEqual(self.applied(chain), self.model_at(chain[-1].step))
 
 
+class NextDayTest(ExportTest):
+    """A job that continues another one, whose tables have other schedule steps than a table that joins it."""
+
+    def test_a_table_that_joins_on_the_second_day_makes_deltas_no_larger(self):
+        first = self.job.rename(self.tmp / "first.textproto")
+        day = [flag for flag in FLAGS if not flag.startswith("--epochs")]
+        result, _ = self.launch("--a_sync=false", *day, "--epochs=40", "--server_num=2", "--set=export.every_steps=1000", job=first,
+                                name="first")
+        # The second day has 20 of the 320 values, and a feature with a table of its own.
+        self.write_csv("train.csv", [(int((i * 7 % 4 < 3) == (i % 5 < 2)), i % 3, "v%d" % (i % 20), "w%d" % (i * 7919 % 40))
+                                     for i in range(4000)], header="label,x,c,d")
+        self.job = self.small_job(train="train.csv", extra='features { name: "d" categorical {} table: "later" }\n'
+                                  'initial_checkpoint: "%s"' % (self.tmp / "first"))
+        launcher = self.start_exports("--server_num=2")
+        chain = self.await_members(launcher, 3)
+        self.end(launcher)
+        self.assertGreaterEqual(chain[0].rows, 320 + 1, "the base has all rows")
+        # Until the new table is as old as the first day, all rows of that day are younger than its steps.
+        self.assertLess(chain[0].step, result["global_step"])
+        for delta in chain[1:]:
+            self.assertLessEqual(delta.rows, 20 + 40, "only what the second day trains")
+        self.assertEqual(self.applied(chain), self.model_at(chain[-1].step))
+        # The chain of the first day stays as it was.
+        self.delta("verify", self.tmp / "first" / "export")
+
+
 class TakeoverTest(ExportTest):
     """Pservers that are lost in async. After the steps of an epoch the rate is 0, so that no value changes any more."""
 
