@@ -3,6 +3,7 @@
 Each test class derives from SluiceTest: `self.tmp` is its folder, `self.launch(...)` runs `sluice launch` to its
 end, `self.start(...)` starts any program, and tearDown fails the test when a process of it is still alive.
 """
+import atexit
 import collections
 import json
 import os
@@ -10,6 +11,7 @@ import itertools
 import pathlib
 import random
 import re
+import resource
 import signal
 import socket
 import struct
@@ -136,6 +138,13 @@ def optimizers():
     """Each update rule by name, as text for `optimizers.all={...}` with which the loss of a small job falls."""
     done = subprocess.run([TEST_BIN / "list_optimizers"], capture_output=True, text=True, check=True)
     return dict(line.split("\t") for line in done.stdout.splitlines())
+
+
+@atexit.register
+def print_cost():
+    """What the programs of a test file cost, for build/release/Testing/Temporary/LastTest.log: two cores do all of them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print("CPU seconds of programs that were waited for: %.1f user, %.1f system" % (used.ru_utime, used.ru_stime))
 
 
 class SluiceTest(unittest.TestCase):
