@@ -48,6 +48,7 @@ struct ProgramShape {
     std::string name;
     std::vector<uint64_t> shape;  // at least one dimension
     bool buffer = false;
+    bool frozen = false;  // no step changes it (common/optimizer/frozen_rule.h)
     size_t elements = 0;
   };
 

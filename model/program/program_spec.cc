@@ -8,6 +8,7 @@
 #include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/config/config_problem.h"
+#include "common/optimizer/frozen_rule.h"
 #include "common/optimizer/update_rule.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -119,6 +120,7 @@ void ProgramSpec::DeriveShape(const JobConfig& job, const SparseTablePlan& plan)
     to.name = from.name();
     to.shape.assign(from.shape().begin(), from.shape().end());
     to.buffer = from.buffer();
+    to.frozen = IsFrozen(from.optimizer());
     to.elements = 1;
     for (const uint64_t n : to.shape) to.elements *= n;
     shape_.parameters.push_back(std::move(to));

@@ -39,8 +39,10 @@ class TurnGradients {
     rows_given_[table] = true;
     return values;
   }
-  // By parameter, [elements]. The program that asks for them writes all of them whole.
+  // By parameter, [elements]. The program that asks for them writes all of them whole, but for
+  // those that are frozen.
   const std::vector<float*>& dense() {
+    if (!dense_given_) SetToZero(/*all=*/false);
     dense_given_ = true;
     return step_->dense;
   }
@@ -48,11 +50,19 @@ class TurnGradients {
   // Sets to zero what the program has not asked for.
   void Finish() {
     for (size_t t = 0; t < rows_given_.size(); ++t) rows(t);
-    for (size_t i = 0; i < shape_.parameters.size() && !dense_given_; ++i)
-      std::fill_n(step_->dense[i], shape_.parameters[i].elements, 0.0f);
+    if (!dense_given_) SetToZero(/*all=*/true);
   }
 
  private:
+  // The gradients of the frozen parameters, or of all. Those that go nowhere have no memory.
+  void SetToZero(bool all) {
+    for (size_t i = 0; i < shape_.parameters.size(); ++i) {
+      const ProgramShape::Parameter& parameter = shape_.parameters[i];
+      if (step_->dense[i] != nullptr && (all || parameter.frozen))
+        std::fill_n(step_->dense[i], parameter.elements, 0.0f);
+    }
+  }
+
   const ProgramShape& shape_;
   const NetInput* input_ = nullptr;
   NetGradients* step_ = nullptr;

@@ -251,7 +251,8 @@ class Core:
             for key, gradient in zip(unique, gradients):
                 table[key] = table[key] - self.rate * gradient
         for value, gradient, parameter in zip(self.dense, turn._gradients, self.program["parameters"]):
-            value -= (1 if parameter.get("buffer") else self.rate) * gradient
+            rate = parameter.get("optimizer", {}).get("learning_rate", self.rate)
+            value -= (1 if parameter.get("buffer") else rate) * gradient
 
     def skip(self):
         self.logged.append(self.turn.logged)

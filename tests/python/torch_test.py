@@ -655,7 +655,7 @@ model {
         self.assertEqual(drawn[:2], drawn[2:])
         self.assertNotEqual(drawn[0], drawn[1])
 
-    # ---- constants: what no step changes
+    # ---- what no step changes: frozen parameters, which are tables, and constants, which are none
 
     def run_loop(self, net, rank="0"):
         """Trains one batch with this network as the worker of a rank. Returns what the module was at its begin."""
@@ -684,15 +684,49 @@ model {
         self.assertEqual(other["mlp.0.bias"].tolist(), [3] * 5)
         self.assertEqual(int(other["norm.num_batches_tracked"]), 3)
         again = self.run_loop(self.frozen_net(7))  # rank 0, started again: the first values win
-        self.assertEqual(again["mlp.0.bias"].tolist(), [3] * 5)
+        self.assertEqual(int(again["norm.num_batches_tracked"]), 3)
 
-    def test_constants_in_half_precision_are_handed_on(self):
+    def test_frozen_parameters_in_half_and_double_precision_are_handed_on(self):
         nets = [self.frozen_net(value) for value in (3, 5)]
         for net, value in zip(nets, (2.5, 4)):
             net.short = nn.Parameter(torch.full((2,), value, dtype=torch.bfloat16), requires_grad=False)
-        self.run_loop(nets[0])
+            net.long = nn.Parameter(torch.full((2,), value, dtype=torch.float64), requires_grad=False)
+        said = self.said(lambda: self.run_loop(nets[0]))
         self.run_loop(nets[1], rank="1")
-        self.assertEqual(nets[1].short.tolist(), [2.5, 2.5])
+        self.assertEqual((nets[1].short.tolist(), nets[1].long.tolist()), ([2.5, 2.5], [2.5, 2.5]))
+        self.assertIn("short", self.core.parameters())
+        self.assertRegex(said, "frozen parameter 'long' is torch.float64: saved models and checkpoints do not have it")
+        self.assertNotIn("'short'", said)
+
+    def test_a_frozen_parameter_is_a_table_that_no_step_changes(self):
+        net = self.frozen_net(3, norm=False)
+        self.core.batches = batches(3)
+        with self.worker(net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+                place = self.core.parameters().index("mlp.0.bias")
+                self.assertEqual(self.core.last._gradients[place].tolist(), [0] * 5)
+        self.assertEqual(self.core.program["parameters"][place]["optimizer"], {"sgd": {}, "learning_rate": 0})
+        self.assertEqual((self.core.dense[place].tolist(), net.mlp[0].bias.tolist()), ([3] * 5, [3] * 5))
+        self.assertEqual([name for name, _ in declare(net).parameters], ["mlp.0.weight", "mlp.2.weight", "mlp.2.bias"])
+
+    def test_a_frozen_parameter_is_copied_once_and_again_when_the_script_has_changed_it(self):
+        net = self.frozen_net(3, norm=False)
+        bias, seen = net.mlp[0].bias, []
+        self.core.batches = batches(4)
+
+        def body():
+            with self.worker(net) as worker:
+                for batch in worker:
+                    seen.append((bias.tolist()[0], bias._version))
+                    worker.backward(loss_of(net(batch), batch))
+                    if len(seen) == 2:
+                        with torch.no_grad():
+                            bias.fill_(9)
+
+        self.assertRegex(self.said(body), "'mlp.0.bias' was changed outside of a step: the change is lost")
+        self.assertEqual([value for value, _ in seen], [3, 3, 3, 3])
+        self.assertEqual([version - seen[0][1] for _, version in seen], [0, 0, 2, 2])
 
     def test_a_parameter_that_is_unfrozen_in_the_loop_is_refused(self):
         net = self.frozen_net(3, norm=False)
@@ -706,8 +740,8 @@ model {
     def test_other_constants_than_the_first_worker_has_are_named(self):
         self.run_loop(self.frozen_net(3))
         net = self.frozen_net(5)
-        net.more = nn.Parameter(torch.zeros(4), requires_grad=False)
-        with self.assertRaisesRegex(RuntimeError, r"'more' is torch.float32 \[4\] in this worker, and missing in the first"):
+        net.more = nn.Parameter(torch.zeros(4, dtype=torch.float64), requires_grad=False)
+        with self.assertRaisesRegex(RuntimeError, r"'more' is torch.float64 \[4\] in this worker, and missing in the first"):
             self.run_loop(net, rank="1")
         with self.assertRaisesRegex(RuntimeError, r"'norm.num_batches_tracked' is missing in this worker, and torch.int64"):
             self.run_loop(self.frozen_net(5, norm=False), rank="1")
@@ -741,6 +775,7 @@ model {
         for other in range(63):
             self.assertIsNot(views.of([1, 3 + other], lambda i: arrays[i]), first)
             self.assertIs(views.of([1, 2], None), first)
+        self.assertIsNone(views.of([1, 0], lambda i: arrays[i])[1])  # a gradient that nobody takes
         views.of([1, 99], lambda i: arrays[i])
         self.assertIsNot(views.of([1, 2], lambda i: arrays[i]), first)
 
@@ -1777,11 +1812,19 @@ class CellsTest(unittest.TestCase):
 
 
 class DeclareTest(unittest.TestCase):
-    def test_tied_parameters_count_once_and_frozen_ones_are_no_tables(self):
+    def test_tied_parameters_count_once_and_frozen_ones_apart(self):
         net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))
         net[1].weight = net[0].weight
         net[2].bias.requires_grad_(False)
-        self.assertEqual([name for name, _ in declare(net).parameters], ["0.weight", "0.bias", "1.bias", "2.weight"])
+        net.none = nn.Parameter(torch.zeros(0), requires_grad=False)
+        declared = declare(net)
+        self.assertEqual([name for name, _ in declared.parameters], ["0.weight", "0.bias", "1.bias", "2.weight"])
+        self.assertEqual([name for name, _ in declared.frozen], ["2.bias"])
+        self.assertEqual([name for name, _ in declared.constants], ["none"])
+        with torch.no_grad():
+            net[2].bias.fill_(-math.inf)
+        with self.assertRaisesRegex(ValueError, "frozen parameter '2.bias' has a NaN or an infinite value"):
+            declare(net)
 
     def test_a_pattern_chooses_the_optimizer(self):
         declared = declare(Net(), {"mlp.0.*": Optimizer("sgd", 0.1), "*.bias": Optimizer("adam", 0.2)})

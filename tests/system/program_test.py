@@ -85,6 +85,15 @@ def without_embeddings(text):
     return text.replace("adult_wide_deep.textproto", "adult_numbers.textproto").replace("{.*?^", "{.*?")
 
 
+def with_frozen(value):
+    """The script with a frozen layer of this value, which is part of the network."""
+    return lambda text: text.replace("nn.Linear(100, 50), nn.ReLU(),", "nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 50),").replace(
+        "    with sluice.torch.worker(", """\
+    for frozen in model.deep[4].parameters():
+        torch.nn.init.uniform_(frozen.requires_grad_(False), %r, 2 * %r)
+    with sluice.torch.worker(""" % (value, value))
+
+
 def in_step(step, statement):
     """Changes the script so that it does this after the backward of a step."""
     return lambda text: text.replace("worker.backward(loss)", "worker.backward(loss)\n            if batch.step == %d:\n"
@@ -400,6 +409,42 @@ class ProgramTest(ProgramLaunchTest):
         self.assertIn("resumes from", out)
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual(result["model_digest"], digest, out)
+
+    def dense_values(self, name):
+        """The dense tables of the model of a run, and of the checkpoint of its end."""
+        out = subprocess.run([PYTHON, "-B", "-c", """
+import glob, json, sys
+import sluice
+print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load_model(folder).dense.items()}
+                  for folder in [sys.argv[1] + "/model", *glob.glob(sys.argv[1] + "/checkpoints/step-*")]]))
+""", str(self.tmp / name)], capture_output=True, text=True, env=dict(ONE_THREAD, PYTHONPATH=str(BIN.parent / "python")))
+        self.assertEqual(out.returncode, 0, out.stderr)
+        return json.loads(out.stdout)
+
+    def test_frozen_parameters_are_saved_in_all_modes_and_resumed_with_their_first_values(self):
+        for name, flags in (("sync", ["--a_sync=false"]), ("async", ["--a_sync=true"]), ("geo", GEO),
+                            ("collective", ["--a_sync=false", *COLLECTIVE])):
+            with self.subTest(name):
+                self.train(*flags, name=name, arguments=["--epochs=1"], change=with_frozen(0.01))
+                saved = self.dense_values(name)
+                self.assertGreater(len(saved), 1)
+                for values in saved:
+                    for table in ("deep.4.weight", "deep.4.bias"):
+                        self.assertTrue(all(0.01 <= value <= 0.02 for value in values[table]), (name, table))
+                self.assertFalse(all(abs(value) <= 0.02 for value in saved[0]["deep.2.weight"]))
+        flags = ["--a_sync=false", "--set=checkpoint.every_steps=100"]
+        launcher = self.start_training(*flags, arguments=["--epochs=3"], change=with_frozen(0.01))
+        self.await_output(launcher, r"checkpoint of step \d+ is complete")
+        launcher.kill()
+        launcher.wait()
+        self.await_none_left()
+        out = self.train(*flags, "--resume", "--log_dir=%s" % (self.tmp / "resumed.log"), arguments=["--epochs=3"],
+                         change=with_frozen(0.5))
+        self.assertIn("resumes from", out)
+        self.assertTrue(all(0.01 <= value <= 0.02 for values in self.dense_values("run") for value in values["deep.4.weight"]))
+        out = self.train(*flags, "--resume", "--log_dir=%s" % (self.tmp / "unfrozen.log"), arguments=["--epochs=4"],
+                         change=lambda text: with_frozen(0.01)(text).replace("frozen.requires_grad_(False)", "frozen"), expect=2)
+        self.assertRegex(out, r"cannot resume: model\.program\.parameters")
 
     def test_a_script_that_cannot_start_ends_the_launch(self):
         out = self.train(change=lambda text: "def f(:\n", expect=1)

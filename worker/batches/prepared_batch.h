@@ -28,8 +28,9 @@ inline std::shared_ptr<const KeySet> KeysOf(const std::shared_ptr<const Prepared
 
 // Values or gradients of one step, by table.
 struct StepBuffers {
-  std::vector<HostArray> rows;            // by Model::sparse_tables(), [U][dim]
-  std::vector<std::vector<float>> dense;  // by Model::dense_tables(), [elements]
+  std::vector<HostArray> rows;  // by Model::sparse_tables(), [U][dim]
+  // By Model::dense_tables(), [elements]. Empty if the program has frozen it (IsFrozenTable).
+  std::vector<std::vector<float>> dense;
 };
 
 }  // namespace sluice

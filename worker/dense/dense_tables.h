@@ -24,6 +24,10 @@
 
 namespace sluice {
 
+// Whether pservers keep the table and no step changes it: a worker pulls it once and pushes
+// nothing.
+bool IsFrozenTable(const TableConfig& table);
+
 class DenseTables {
  public:
   virtual ~DenseTables() = default;
@@ -89,7 +93,8 @@ class DenseTables {
   virtual std::string WaitingFor() const { return ""; }
 };
 
-// Pservers keep the tables: values are pulled with each step, and gradients pushed.
+// Pservers keep the tables: values are pulled with each step, and gradients pushed. Those of frozen
+// tables are pulled until they are there, and kept; their pushes have no values.
 class PserverDenseTables : public DenseTables {
  public:
   // `model` outlives this.
@@ -97,14 +102,20 @@ class PserverDenseTables : public DenseTables {
   // For some of the tables: `indices` in Model::dense_tables(). ValuesOf still has a place for
   // each.
   PserverDenseTables(const Model* model, std::vector<size_t> indices)
-      : model_(model), indices_(std::move(indices)) {}
+      : model_(model), indices_(std::move(indices)), frozen_(model->dense_tables().size()) {}
   void AddToPull(StepBuffers* values, PullRequest* pull) const override;
   std::vector<const float*> ValuesOf(const StepBuffers& pulled) const override;
   void AddToPush(const StepBuffers* gradients, PushRequest* push) const override;
 
  private:
+  const TableConfig& ConfigOf(size_t i) const {
+    return model_->tables()[static_cast<size_t>(model_->dense_tables()[i])];
+  }
+
   const Model* const model_;
   const std::vector<size_t> indices_;
+  // Of frozen tables, by Model::dense_tables(); empty until the first pull has ended.
+  mutable std::vector<std::vector<float>> frozen_;
 };
 
 }  // namespace sluice

@@ -22,8 +22,15 @@ std::shared_ptr<StepBuffers> NetStep::TakeBuffers(const PreparedBatch& prepared)
   SizeRows(context_, prepared, buffers.get());
   const std::vector<int>& tables = context_.model->dense_tables();
   buffers->dense.resize(tables.size());
+  const bool of_program = context_.config().model().has_program();
   for (size_t i = 0; i < tables.size(); ++i) {
-    buffers->dense[i].resize(context_.client->tables()[tables[i]]->elements());
+    const TableLayout& table = *context_.client->tables()[tables[i]];
+    // Nobody computes its gradient.
+    if (of_program && IsFrozenTable(table.config())) {
+      buffers->dense[i] = std::vector<float>();  // frees what its only pull has needed
+    } else {
+      buffers->dense[i].resize(table.elements());
+    }
   }
   return buffers;
 }
@@ -81,7 +88,8 @@ absl::StatusOr<std::shared_ptr<StepBuffers>> NetStep::Run(const PreparedBatch& p
   std::shared_ptr<StepBuffers> buffers = TakeBuffers(prepared);
   NetGradients gradients;
   for (HostArray& values : buffers->rows) gradients.rows.push_back(values.data());
-  for (std::vector<float>& values : buffers->dense) gradients.dense.push_back(values.data());
+  for (std::vector<float>& values : buffers->dense)
+    gradients.dense.push_back(values.empty() ? nullptr : values.data());
   // Clipping by global norm needs the whole gradient, so then nothing may leave early.
   if (ready && context_.config().optimizers().clip_global_norm() <= 0) {
     gradients.ready = [&](size_t i) { ready(buffers, gradients.weight_sum, i); };

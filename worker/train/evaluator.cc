@@ -107,7 +107,8 @@ absl::StatusOr<EvalSums> Evaluator::Run(DataSummary* summary) {
   const std::vector<int>& tables = context_.model->dense_tables();
   dense_.dense.resize(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {
-    dense_.dense[i].resize(context_.client->tables()[tables[i]]->elements());
+    const TableLayout& table = *context_.client->tables()[tables[i]];
+    if (!IsFrozenTable(table.config())) dense_.dense[i].resize(table.elements());
   }
   context_.dense->AddToPull(&dense_, &pull);
   SLUICE_RETURN_IF_ERROR(context_.client->WaitPull(context_.client->StartPull(std::move(pull))));

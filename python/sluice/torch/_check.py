@@ -205,6 +205,20 @@ def check_module(model: Any) -> None:
                 raise TypeError(f"{what} {name!r} is on {tensor.device}; only modules on the CPU are supported yet")
 
 
+def may_be_table(frozen: torch.Tensor) -> bool:
+    """Whether float32 holds the values of a frozen parameter, so that it is a table."""
+    return frozen.dtype in (torch.float32, torch.float16, torch.bfloat16) and frozen.numel() > 0
+
+
+def check_frozen(name: str, parameter: torch.Tensor) -> None:
+    """Raises ValueError for values that no table has."""
+    if may_be_table(parameter) and not torch.isfinite(parameter).all():
+        raise ValueError(
+            f"frozen parameter {name!r} has a NaN or an infinite value, which no table has; make it a buffer: "
+            "register_buffer(..., persistent=False)"
+        )
+
+
 def with_names(error: str, collections: Sequence[str], parameters: Sequence[str]) -> str:
     """An error of the core that counts the parts of the declaration, with the parts' names."""
 
@@ -243,7 +257,12 @@ def explained(error: str, job: str) -> str:
 
 def hints(model: nn.Module) -> list[str]:
     """What works, but could be done better."""
-    found = []
+    found = [
+        f"frozen parameter {name!r} is {parameter.dtype}: saved models and checkpoints do not have it; make it float32, or "
+        "give it its value in the script"
+        for name, parameter in model.named_parameters()
+        if not parameter.requires_grad and not may_be_table(parameter) and parameter.numel() > 0
+    ]
     for path, module in model.named_modules():
         if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or module.weight.numel() <= LARGE_EMBEDDING:
             continue

@@ -1,6 +1,6 @@
 """Values of the module that no step changes and that must be equal in all workers.
 
-They are its frozen parameters and those buffers that are no tables, such as counters. The first worker of a launch writes
+They are those buffers and frozen parameters that are no tables, such as counters. The first worker of a launch writes
 its values into the folder of the launch, before it offers the job. Every worker reads them from there, also one that is
 started again. Another launch begins with the values of its own first worker, also when it resumes a job.
 """

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from .._optimizer import Optimizer as Optimizer
 from .._plain import to_json
-from ._check import check_module, refuse_torch_optim, with_names
+from ._check import check_frozen, check_module, may_be_table, refuse_torch_optim, with_names
 from ._embedding import EmbeddingCollection
 
 _T = TypeVar("_T")
+
+_FROZEN = Optimizer("sgd", 0.0)  # the rule that the core knows as that of a frozen parameter
 
 
 @dataclass
@@ -24,8 +26,9 @@ class Declaration:
     collections: list[EmbeddingCollection]
     parameters: list[tuple[str, nn.Parameter]]  # those that are trained
     buffers: list[tuple[str, Tensor]]  # of floating point
+    frozen: list[tuple[str, Tensor]]  # parameters that no step changes, and that are tables
     counters: list[tuple[str, Tensor]]  # other buffers, which keep their values
-    constants: list[tuple[str, Tensor]]  # what no step changes: frozen parameters, and the counters
+    constants: list[tuple[str, Tensor]]  # what is no table: the counters, and frozen parameters of other types
     optimizers: dict[str, Optimizer]  # by parameter, where the script says one
 
     def to_json(self) -> str:
@@ -45,6 +48,8 @@ class Declaration:
                 parameters[-1]["optimizer"] = self.optimizers[name].to_json()
         for name, buffer in self.buffers:
             parameters.append({"name": name, "shape": list(buffer.shape) or [1], "buffer": True})
+        for name, tensor in self.frozen:
+            parameters.append({"name": name, "shape": list(tensor.shape) or [1], "optimizer": _FROZEN.to_json()})
         return to_json({"collections": collections, "parameters": parameters}, "the program")
 
     def with_names(self, error: str) -> str:
@@ -53,14 +58,15 @@ class Declaration:
 
     def tensors(self) -> list[tuple[str, Tensor]]:
         """Names and tensors of all dense tables, in the order of the declaration."""
-        return [*self.parameters, *self.buffers]
+        return [*self.parameters, *self.buffers, *self.frozen]
 
 
 def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None) -> Declaration:
     """Lists what the tables of a job with this module are.
 
     Args:
-        model: The module. A tied parameter counts once; a frozen one (``requires_grad=False``) is no table.
+        model: The module. A tied parameter counts once. A frozen one (``requires_grad=False``) is a table that no step
+            changes.
         optimizers: Rules by patterns of parameters' names, such as ``{"mlp.*": Optimizer(...)}``. The first that matches
             counts; the others get the job's ``optimizers.dense``.
 
@@ -69,7 +75,8 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
     Raises:
         TypeError: A parameter or a persistent buffer of floating point is not float32, has no values yet or is not on the CPU,
             or an optimizer is not one of ours.
-        ValueError: Two collections have the same name, or a pattern matches no parameter.
+        ValueError: Two collections have the same name, a pattern matches no parameter, or a frozen parameter has a NaN or
+            an infinite value.
     """
     check_module(model)
     refuse_torch_optim(optimizers=optimizers)
@@ -80,10 +87,12 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
                 raise ValueError(f"two collections are named {module.name!r}; give each a name of its own")
             collections.append(module)
     parameters: list[tuple[str, nn.Parameter]] = []
+    frozen: list[tuple[str, Tensor]] = []
     constants: list[tuple[str, Tensor]] = []
     for name, parameter in _named(model.named_parameters()):
         if not parameter.requires_grad:
-            constants.append((name, parameter))
+            check_frozen(name, parameter)
+            (frozen if may_be_table(parameter) else constants).append((name, parameter))
             continue
         if parameter.dtype != torch.float32:
             raise TypeError(f"parameter {name!r} is {parameter.dtype}; parameters are float32 (autocast may compute in others)")
@@ -115,7 +124,7 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
             raise ValueError(f"the pattern {pattern!r} matches no parameter")
         for name in matched:
             by_name.setdefault(name, optimizer)
-    return Declaration(collections, parameters, buffers, counters, constants, by_name)
+    return Declaration(collections, parameters, buffers, frozen, counters, constants, by_name)
 
 
 def _named(tensors: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:

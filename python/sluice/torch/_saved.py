@@ -158,8 +158,9 @@ def load(model: nn.Module, folder: Folder, *, core: Any = None) -> Saved:
                 logits = model(batch)
 
     Args:
-        model: The module of the script that has trained the model, with any values. Its parameters and floating-point
-            buffers get the saved values. What is no table of the job keeps its own: frozen parameters and integer buffers.
+        model: The module of the script that has trained the model, with any values. Its parameters, also frozen ones, and
+            floating-point buffers get the saved values. What is no table of the job keeps its own: integer buffers, and
+            frozen parameters of a type that float32 does not hold.
         folder: Such as ``OUTPUT_DIR/model``. It is not needed afterwards.
 
     Raises:

@@ -412,10 +412,10 @@ class Worker:
             value = _loss_value(loss, batch)
         else:
             self._tell("no loss", "worker.step() was not given the loss, so the job reports 0: pass it, worker.step(loss)")
-        for name, constant in self._declared.constants:
+        for name, constant in [*self._declared.frozen, *self._declared.constants]:
             if constant.grad is not None:
                 raise RuntimeError(
-                    f"parameter {name!r} has a gradient, but was frozen when the worker was made, so that no table has it: "
+                    f"parameter {name!r} has a gradient, but was frozen when the worker was made, so that no step changes it: "
                     "make the worker with requires_grad=True, and use its detach() until it is to train"
                 )
         lacking = [name for name, parameter in self._declared.parameters if parameter.grad is None]
@@ -426,6 +426,8 @@ class Worker:
         first = len(self._declared.parameters)
         with torch.no_grad():
             for gradient, (_, parameter) in zip(gradients, self._declared.parameters):
+                if gradient is None:
+                    continue  # its rate is 0, so nobody takes it
                 if parameter.grad is None:
                     gradient.zero_()
                 else:
@@ -620,7 +622,7 @@ class Worker:
         with torch.no_grad():
             changed_names = [
                 name
-                for name, parameter in self._declared.parameters
+                for name, parameter in [*self._declared.parameters, *self._declared.frozen]
                 if self._versions.get(name, parameter._version) != parameter._version
             ]
             why = "" if self._count.any_step else " (a torch optimizer? The pservers update the parameters)"
@@ -630,7 +632,10 @@ class Worker:
                 f"were changed outside of a step: the changes are lost{why}",
             )
             values = self._views.of(turn.parameter_addresses(), turn.parameter)
+            frozen = dict(self._declared.frozen)
             for value, (name, tensor) in zip(values, self._declared.tensors()):
+                if name in frozen and self._versions.get(name) == tensor._version:
+                    continue  # it has this value already
                 tensor.copy_(value)
                 self._versions[name] = tensor._version
             for (name, counter), value in zip(self._declared.counters, self._counters):
@@ -743,7 +748,7 @@ def _load_core() -> Any:
 
 
 def _values(tensor: Tensor) -> Any:
-    return tensor.detach().contiguous().numpy()
+    return tensor.detach().float().contiguous().numpy()
 
 
 class _Views:
@@ -757,16 +762,19 @@ class _Views:
 
     def __init__(self, declared: Declaration) -> None:
         self._shapes = [tensor.shape for _, tensor in declared.tensors()]
-        self._known: dict[tuple[int, ...], list[Tensor]] = {}
+        self._known: dict[tuple[int, ...], list[Any]] = {}
 
-    def of(self, addresses: list[int], array: Callable[[int], Any]) -> list[Tensor]:
-        """By parameter. ``array(i)`` gives the array; a scalar is stored as one element."""
+    def of(self, addresses: list[int], array: Callable[[int], Any]) -> list[Any]:
+        """By parameter. ``array(i)`` gives the array; a scalar is stored as one element. None: there is no array."""
         key = tuple(addresses)
         views = self._known.get(key)
         if views is None:
             if len(self._known) == self._MOST:
                 self._known.clear()
-            views = [torch.from_numpy(array(i)).view(shape) for i, shape in enumerate(self._shapes)]
+            views = [
+                torch.from_numpy(array(i)).view(shape) if address else None
+                for i, (address, shape) in enumerate(zip(addresses, self._shapes))
+            ]
             self._known[key] = views
         return views
 

@@ -8,6 +8,7 @@
 #include "common/config/config_problem.h"
 #include "common/config/job_config.h"
 #include "common/config/own_data.h"
+#include "common/optimizer/frozen_rule.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "model/built_in_models.h"
@@ -206,6 +207,21 @@ TEST(ProgramSpecTest, WhatProgramsCannotDoYetIsRefused) {
   EXPECT_THAT(Refusal("optimizers { wide { sgd {} } }"), HasSubstr("no wide part"));
   EXPECT_THAT(Refusal("tables { name: 'norm.running_mean' optimizer { sgd {} } }"),
               AllOf(HasSubstr("tables[0]"), HasSubstr("buffer")));
+}
+
+TEST(ProgramSpecTest, AParameterWithRate0IsFrozenWhateverTheJobSays) {
+  const auto spec = Create(R"(
+    model { program { parameters { name: 'frozen' shape: 2 optimizer { sgd {} learning_rate: 0 } } } }
+    optimizers { all { adam {} schedule { exponential { steps: 10 rate: 0.5 } } } lr_scale: WORKERS }
+    worker_num: 2)");
+  ASSERT_NE(spec, nullptr);
+  const std::vector<ProgramShape::Parameter>& parameters =
+      static_cast<const ProgramSpec&>(*spec).shape().parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const bool frozen = parameters[i].name == "frozen";
+    EXPECT_EQ(parameters[i].frozen, frozen) << parameters[i].name;
+    EXPECT_EQ(IsFrozen(spec->tables()[spec->dense_tables()[i]].optimizer()), frozen);
+  }
 }
 
 // Each of these modes has a rule of its own for all tables; a buffer's update stays its definition.

@@ -29,7 +29,7 @@ ProgramShape Shape() {
   shape.numbers = {{"age"}};
   shape.slots = {{"a", 0, false}, {"b", 0, false}};
   shape.tables = {{"embedding", 2, {{0, 0, 2}}}};
-  shape.parameters = {{"w", {3}, false, 3}};
+  shape.parameters = {{"w", {3}, false, false, 3}};
   return shape;
 }
 
@@ -143,6 +143,34 @@ TEST(ProgramNetTest, WhatAProgramLeavesAloneHasGradientZero) {
   EXPECT_THAT(step.row_gradients(), Each(0));
   EXPECT_THAT(step.dense_gradients(), Each(0));
   EXPECT_THAT(skipped.row_gradients(), Each(-1));
+}
+
+// Of two frozen parameters, the second one's gradient goes nowhere and has no memory.
+TEST(ProgramNetTest, GradientsOfFrozenParametersAreZero) {
+  ProgramExchange exchange;
+  bool asks = false;
+  Program program(&exchange, [&](const ProgramTurn& turn) {
+    if (asks) std::fill_n(turn.gradients->dense()[0], 3, 3);
+    return absl::OkStatus();
+  });
+  ProgramShape shape = Shape();
+  shape.parameters.push_back({"kept", {2}, false, true, 2});
+  shape.parameters.push_back({"pulled once", {2}, false, true, 2});
+  ProgramNet net(shape, &exchange);
+  for (const bool asked : {false, true}) {
+    asks = asked;
+    Step step;
+    NetInput input = step.input();
+    input.dense.resize(3, input.dense[0]);
+    std::vector<float> kept(2, -1);
+    step.gradients()->dense.push_back(kept.data());
+    step.gradients()->dense.push_back(nullptr);
+    EXPECT_TRUE(net.TrainStep(input, 1, 0, step.gradients()).ok());
+    EXPECT_THAT(kept, Each(0));
+    EXPECT_THAT(step.dense_gradients(), Each(asked ? 3 : 0));
+  }
+  exchange.End(absl::OkStatus());
+  (void)program.Join();
 }
 
 TEST(ProgramNetTest, AnEvaluationAsksForLogits) {

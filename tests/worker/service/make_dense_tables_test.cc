@@ -138,6 +138,53 @@ TEST_F(MakeDenseTablesTest, TablesOfWorkersNeedAnEngine) {
   EXPECT_EQ(Make({true, false, false}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(MakeDenseTablesTest, AFrozenTableIsPulledUntilItIsThereAndNeverPushed) {
+  std::vector<TableConfig> configs = {SgdTable("weight", TableConfig::DENSE, 2, 1.0f),
+                                      SgdTable("frozen", TableConfig::DENSE, 3, 1.0f)};
+  configs[1].mutable_optimizer()->set_learning_rate(0);
+  model_ = std::make_unique<TablesModel>(configs);
+  const PserverDenseTables tables(model_.get());
+  const auto pull = [&](StepBuffers* into) {
+    into->dense.assign(2, {});
+    into->dense[0].resize(2);
+    PullRequest request;
+    tables.AddToPull(into, &request);
+    std::vector<uint32_t> pulled;
+    for (const auto& table : request.dense) pulled.push_back(table.table);
+    return pulled;
+  };
+  // Two pulls begin before one has ended.
+  StepBuffers first, second, third;
+  EXPECT_THAT(pull(&first), ElementsAre(0, 1));
+  EXPECT_THAT(pull(&second), ElementsAre(0, 1));
+  ASSERT_EQ(first.dense[1].size(), 3u);
+  first.dense[1] = second.dense[1] = {7, 8, 9};
+  const std::vector<const float*> values = tables.ValuesOf(first);
+  EXPECT_EQ(values[0], first.dense[0].data());
+  EXPECT_THAT(std::vector<float>(values[1], values[1] + 3), ElementsAre(7, 8, 9));
+  EXPECT_THAT(pull(&third), ElementsAre(0));
+  EXPECT_THAT(third.dense[1], IsEmpty());
+  for (const StepBuffers* later : {&second, &third})
+    EXPECT_EQ(tables.ValuesOf(*later)[1], values[1]);
+  PushRequest push;
+  tables.AddToPush(&first, &push);
+  ASSERT_EQ(push.dense.size(), 2u);
+  EXPECT_EQ(push.dense[0].values, first.dense[0].data());
+  EXPECT_EQ(push.dense[1].table, 1u);
+  EXPECT_EQ(push.dense[1].values, nullptr);
+}
+
+TEST_F(MakeDenseTablesTest, OnlyPserversTreatAFrozenTableInItsOwnWay) {
+  for (const auto at : {TableConfig::COLLECTIVE, TableConfig::WORKER, TableConfig::PSERVER}) {
+    TableConfig config = SgdTable("frozen", TableConfig::DENSE, 3, 0.0f);
+    config.set_update_at(at);
+    EXPECT_EQ(IsFrozenTable(config), at == TableConfig::PSERVER);
+    config.mutable_optimizer()->set_learning_rate(0.5f);
+    EXPECT_FALSE(IsFrozenTable(config));
+  }
+  EXPECT_FALSE(IsFrozenTable(SgdTable("rows", TableConfig::SPARSE, 3, 0.0f)));
+}
+
 // A sparse table, then four dense ones.
 std::vector<TableConfig> FourDenseTables() {
   std::vector<TableConfig> tables = {SgdTable("rows", TableConfig::SPARSE, 1, 1.0f)};
