@@ -83,12 +83,20 @@ absl::Status RankReplacement::Advance(Job* job, absl::Time now, std::vector<uint
 }
 
 void RankReplacement::TakeFreeWorker(Job* job, uint32_t rank) {
-  const RankSlot& slot = job->ranks.slots()[rank];
+  const absl::Span<const RankSlot> slots = job->ranks.slots();
+  // Whether the worker's place has served another rank, which is vacant as well.
+  const auto takes_its_own = [&](const Member& worker) {
+    return std::any_of(job->ranks.vacant().begin(), job->ranks.vacant().end(), [&](const auto& v) {
+      return v.first != rank && slots[v.first].worker() == worker.self.rank();
+    });
+  };
   Member* taken = nullptr;
   for (Member* worker : parts_.members->Alive(ROLE_WORKER)) {
     if (!worker->free_for(job->config())) continue;
-    // The same place is likely to have the data in its page cache.
-    if (taken == nullptr || worker->self.rank() == slot.worker()) taken = worker;
+    // The same place is likely to have the data in its page cache, and the data that a program
+    // gives may be that of its first rank alone.
+    const bool own = worker->self.rank() == slots[rank].worker();
+    if (own || (taken == nullptr && !takes_its_own(*worker))) taken = worker;
   }
   if (taken == nullptr) return;
   taken->job_id = job->id();

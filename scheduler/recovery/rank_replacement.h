@@ -3,7 +3,8 @@
 //   1. Lose     the worker is lost: the rank is vacant. It gets a new incarnation, and the job a
 //               new generation, in which pservers accept nothing of the earlier life.
 //   2. Advance  a free worker is taken for the rank, as soon as there is one. Prefers the worker's
-//               own successor, a process with the same rank in the cluster.
+//               own successor, a process with the same rank in the cluster. The successor of
+//               another lost worker takes that one's rank instead.
 //   3. Advance  all pservers report the new generation, and with it what they hold of the earlier
 //               life. From then on nothing of that life is applied anywhere. The run frees the data
 //               tasks that the life has not trained, and knows where the rank continues.

@@ -43,6 +43,7 @@ parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--epoch_steps", type=int)
 parser.add_argument("--loader", type=int, default=0)  # processes of a DataLoader
 parser.add_argument("--stateful", action="store_true")  # the source is a loader with a state
+parser.add_argument("--late", default="/none")  # rank 0 starts when this file is gone
 parser.add_argument("--endless", action="store_true")
 parser.add_argument("--short", type=int, default=0)  # batches that rank 1 lacks
 parser.add_argument("--evaluate", action="store_true")
@@ -52,6 +53,8 @@ parser.add_argument("--fail_at", type=int, default=-1)
 parser.add_argument("--break_at", type=int, default=-1)
 parser.add_argument("--score", action="store_true")  # the saved model, with the batches of the evaluation
 arguments = parser.parse_args()
+while os.environ["RANK"] == "0" and os.path.exists(arguments.late):
+    time.sleep(0.02)
 
 TABLE = np.loadtxt(%(folder)r + "/train.csv", delimiter=",", dtype=np.int64)
 EVAL = np.loadtxt(%(folder)r + "/eval.csv", delimiter=",", dtype=np.int64)
@@ -171,6 +174,8 @@ def main():
     own["metrics"] = first_users if arguments.evaluate and not arguments.table else None
     with sluice.torch.worker(model, sluice.Job(text), predict=model, **own) as worker:
         for batch in worker:
+            # The loader has the data of the rank for which it was made.
+            assert not arguments.stateful or worker.rank == int(os.environ["RANK"])
             if not arguments.files and not arguments.table:
                 # What the job does not know arrives with its batch.
                 assert torch.equal(batch["rows"][:, 0].float(), batch.label)
@@ -411,6 +416,24 @@ class ProgramSourceTest(DisturbedLaunchTest):
         self.assertEqual(result["examples"], 2 * ROWS, self.output())
         # The loaders of the killed worker end by themselves.
         self.await_none_left()
+
+    def test_two_workers_that_are_lost_at_once_get_the_ranks_of_their_data_back(self):
+        late, slow = self.tmp / "late", self.tmp / "slow"
+        slow.touch()
+        launcher = self.start_training("--a_sync=true", arguments=[
+            "--epochs=4", "--stateful", "--late=%s" % late, "--slow=0.1", "--slow_while=%s" % slow])
+        self.await_step(launcher, 15)
+        late.touch()
+        for rank in (0, 1):
+            kill_unless_over(self.pid_of("worker", rank), signal.SIGKILL)
+        # The other one comes back first.
+        self.await_output(launcher, r"rank \d continues as worker 1")
+        late.unlink()
+        slow.unlink()
+        result = self.result(launcher)
+        self.assertEqual(result["recovery"]["worker_losses"], 2)
+        self.assertEqual([epoch["examples"] for epoch in result["epochs_log"]], 4 * [ROWS], self.output())
+        self.assertIn("rank 1 continues as worker 1", self.output())
 
     def await_all_members(self, launcher):
         """Waits until the job trains with all its members."""

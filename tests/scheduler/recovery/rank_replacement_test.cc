@@ -195,8 +195,8 @@ TEST_F(RankReplacementTest, NothingBeginsWhileTheStoreRefusesRecords) {
   cluster_->PollAll();
   EXPECT_EQ(cluster_->State(queued), JOB_QUEUED);
   EXPECT_THAT(cluster_->Status(queued).message(), HasSubstr("quota"));
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      cluster_->core_.operators().ScaleJob(job_, 1, cluster_->now_)));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(cluster_->core_.operators().ScaleJob(job_, 1, cluster_->now_)));
   EXPECT_TRUE(absl::IsFailedPrecondition(cluster_->Drain(0).status()));
   // The wait for a replacement begins with the store's return.
   for (int i = 0; i < 10; ++i) {
@@ -462,6 +462,27 @@ TEST_F(RankReplacementTest, ARestartedProcessTakesItsRankBackBeforeAnyOther) {
   EXPECT_FALSE(cluster_->desired_[cluster_->workers_[2]].has_assignment());
   ASSERT_NO_FATAL_FAILURE(Drive(true, 0));
   EXPECT_EQ(Result().status(), "done");
+}
+
+// Data that a program gives may be that of one rank (`source=` with an iterable).
+TEST_F(RankReplacementTest, AProcessThatComesBackFirstTakesItsOwnRankOfTwoVacantOnes) {
+  BeginAnew(2);
+  Begin(Config(0));
+  ASSERT_NO_FATAL_FAILURE(Drive(false, 2));
+  Kill(0);
+  Kill(1);
+  cluster_->PollAll();
+  for (const uint32_t worker : {1, 0}) {
+    cluster_->workers_[worker] = cluster_->Join(ROLE_WORKER, worker, /*pid=*/8 + worker);
+    cluster_->PollAll();
+    ASSERT_TRUE(cluster_->desired_[cluster_->workers_[worker]].has_assignment()) << worker;
+    EXPECT_EQ(AssignmentOf(worker).rank(), worker);
+  }
+  ASSERT_NO_FATAL_FAILURE(Drive(false, 0));
+  const JobResult result = Result();
+  EXPECT_EQ(result.status(), "done") << result.message();
+  EXPECT_EQ(result.examples(), 100u);
+  EXPECT_EQ(result.recovery().worker_losses(), 2u);
 }
 
 TEST_F(RankReplacementTest, ALossBeyondTheLimitFailsTheJob) {
