@@ -377,12 +377,13 @@ class Worker {
     batch->given_as = given_as;
     return sources->Give(number, std::move(batch));
   }
-  // The columns of an object with __arrow_c_stream__, for the newest request, which is not "count".
-  std::shared_ptr<GivenRows> TableRows(const nb::capsule& stream, size_t batch_rows, uint32_t rank,
+  // Rows of a batch of a table: train.batch_size, with what flags of the launch say.
+  size_t BatchRows() const { return ServedJob().train().batch_size(); }
+  // The columns of an object with __arrow_c_stream__, for the newest request.
+  std::shared_ptr<GivenRows> TableRows(const nb::capsule& stream, uint32_t rank,
                                        uint32_t world_size, uint64_t start) {
-    if (served_job_ == nullptr) throw std::runtime_error("no request asks for batches");
-    return std::make_shared<GivenRows>(stream, *served_job_,
-                                       ArrowRows::Part{batch_rows, rank, world_size, start});
+    return std::make_shared<GivenRows>(stream, ServedJob(),
+                                       ArrowRows::Part{BatchRows(), rank, world_size, start});
   }
   // The same for the next batch of Arrow's columns. None: there are no more.
   std::optional<bool> GiveRows(uint64_t number, uint64_t given_as, GivenRows* rows) {
@@ -512,6 +513,10 @@ class Worker {
   size_t Tables() { return Shape()->tables.size(); }
 
  private:
+  const JobConfig& ServedJob() const {
+    if (served_job_ == nullptr) throw std::runtime_error("no request asks for batches");
+    return *served_job_;
+  }
   ProgramWorker& worker() {
     if (worker_ == nullptr) throw std::runtime_error("the worker has left its job");
     return *worker_;
@@ -651,8 +656,8 @@ NB_MODULE(_core, m) {
       .def("gather", &Worker::Gather, "epochs_done"_a, "number"_a, "what"_a, "rank"_a, "data"_a)
       .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
       .def("await_source", &Worker::AwaitSource, "wait"_a = true)
-      .def("table_rows", &Worker::TableRows, "stream"_a, "batch_rows"_a, "rank"_a, "world_size"_a,
-           "start"_a)
+      .def("batch_rows", &Worker::BatchRows)
+      .def("table_rows", &Worker::TableRows, "stream"_a, "rank"_a, "world_size"_a, "start"_a)
       .def("counted_source", &Worker::CountedSource, "number"_a, "batches"_a)
       .def("keep_source_state", &Worker::KeepSourceState, "epoch"_a, "batches"_a, "state"_a)
       .def("source_state_before", &Worker::SourceStateBefore, "epoch"_a, "batches"_a)

@@ -12,6 +12,7 @@ SourceRequest RequestOf(const JobContext& context, SourceRequest::Kind kind) {
   request.kind = kind;
   request.rank = context.rank;
   request.world_size = context.worker_num();
+  request.job = std::make_shared<const JobConfig>(context.config());
   return request;
 }
 
@@ -54,7 +55,6 @@ absl::StatusOr<std::unique_ptr<BatchSource>> ProgramData::Open(const JobContext&
                                                                const std::atomic<bool>* stopped) {
   SLUICE_ASSIGN_OR_RETURN(std::shared_ptr<const GivenFeatures> features,
                           GivenFeatures::Create(context.config()));
-  request.job = std::make_shared<const JobConfig>(context.config());
   return std::unique_ptr<BatchSource>(std::make_unique<ProgramSource>(
       context, std::move(features), &exchange_, std::move(request), stopped));
 }

@@ -33,7 +33,7 @@ struct SourceRequest {
   uint32_t rank = 0, world_size = 1;
   uint32_t epoch = 0;  // from 0
   uint64_t start = 0;  // the first batch that is wanted; kTrain only
-  // Effective: says what the columns of a table are. Null with kCount.
+  // Effective: says what the columns of a table are, and how many rows a batch of it has.
   std::shared_ptr<const JobConfig> job;
 };
 

@@ -110,7 +110,6 @@ class Core:
     """The module and its only worker. `slots`: (feature, table) by slot. `means`: features whose rows are averaged."""
 
     JobEnded = JobEnded
-    table_rows = staticmethod(ArrowRows)
 
     def __init__(self, slots, rate=0.5, workers=1, asynchronous=False, means=()):
         self.means = means
@@ -120,6 +119,7 @@ class Core:
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
         self.requests, self.given = queue.Queue(), queue.Queue()  # of a source of the script
         self.source_states = {}  # by epoch and number of batches
+        self.rows_of_batch = 512  # of a table
         self.unwanted = set()  # requests whose batches nobody wants
         self.turn, self.left, self.has_job = None, False, True
         self.folder = ""  # of the job's output
@@ -226,6 +226,12 @@ class Core:
             return False
         self.given.put(batch)
         return True
+
+    def batch_rows(self):
+        return self.rows_of_batch
+
+    def table_rows(self, stream, rank, world_size, start):
+        return ArrowRows(stream, self.rows_of_batch, rank, world_size, start)
 
     def give_rows(self, number, given_as, rows):
         if not rows.batches:

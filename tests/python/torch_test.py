@@ -1702,10 +1702,12 @@ class SourceTest(FakeWorkerTest):
 
         def train(table, request, count):
             self.core = fake_core.Core(SLOTS)
+            self.core.rows_of_batch = 4
             for one in ((1, "count", *request[2:4], 0, 0), request):
                 self.core.requests.put(one)
             net, labels = Net(), []
-            with self.worker(net, "train {\n  batch_size: 4\n}\n", source=table) as worker:
+            # What counts is the size with what flags say, which only the core knows.
+            with self.worker(net, "train {\n  batch_size: 8\n}\n", source=table) as worker:
                 for batch in worker:
                     labels.append(batch.label.tolist())
                     worker.backward(loss_of(net(batch), batch))

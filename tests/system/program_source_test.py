@@ -366,6 +366,9 @@ class ProgramSourceTest(DisturbedLaunchTest):
                 self.assertEqual(results[-1]["examples"], 2 * ROWS)
             self.assertEqual(results[0]["model_digest"], results[1]["model_digest"])
             self.assertEqual(results[0]["eval"]["auc"], results[1]["eval"]["auc"])
+        # A flag wins over the script.
+        result, _ = self.train("--a_sync=false", "--batch_size=16", name="smaller", arguments=["--table"])
+        self.assertEqual((result["global_step"], result["examples"]), (2 * ROWS // (2 * 16), 2 * ROWS))
 
     def test_a_vector_trains_as_its_numbers_do(self):
         """In training, in evaluation, and in batches for the saved model."""

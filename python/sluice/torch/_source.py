@@ -243,7 +243,6 @@ class SourceReader:
             ``Loader`` takes.
         eval_source: ``eval_source(rank, world_size)`` gives the batches of an evaluation; or an iterable.
         padding: As in ``Converter``.
-        batch_rows: Rows of a batch, where a source is a table.
 
     A source may be a table instead of a function. Its batches are then dealt to the workers in turn.
     """
@@ -254,10 +253,8 @@ class SourceReader:
         source: Source,
         eval_source: EvalSource | None,
         padding: Padding,
-        batch_rows: int,
     ) -> None:
         self._core = core
-        self._batch_rows = batch_rows
         self._source: Any = source  # a function, an iterable or a table
         self._loader: Loader | None = None
         if not callable(source) and not is_columns(source):
@@ -298,7 +295,7 @@ class SourceReader:
     def _serve(self, number: int, kind: str, rank: int, world: int, epoch: int, start: int) -> None:
         if kind == "count":
             if is_columns(self._source):
-                count = _batches(_length(self._source), self._batch_rows, world)
+                count = _batches(_length(self._source), self._core.batch_rows(), world)
             else:
                 count = _length(self._source(rank, world, 0, 0) if callable(self._source) else self._source)
             self._core.counted_source(number, count)
@@ -328,7 +325,7 @@ class SourceReader:
                 close()  # a generator's own clean-up runs now
 
     def _serve_columns(self, number: int, table: Columns, rank: int, world: int, start: int) -> None:
-        rows = self._core.table_rows(table.__arrow_c_stream__(), self._batch_rows, rank, world, start)
+        rows = self._core.table_rows(table.__arrow_c_stream__(), rank, world, start)
         while wanted := self._core.give_rows(number, next(self._numbers), rows):
             pass
         if wanted is None:

@@ -36,8 +36,6 @@ Predict = Callable[[Batch], Tensor]
 
 # In a job as `declare` of the core writes it: a field in each line, nested ones indented by two spaces.
 _EVALUATES = re.compile(r"^data \{\n(?:  .*\n)*?  eval_files: ", re.MULTILINE)
-_BATCH_SIZE = re.compile(r"^train \{\n(?:  .*\n)*?  batch_size: (\d+)$", re.MULTILINE)
-_DEFAULT_BATCH_SIZE = 512  # as the job's
 _NO_PREDICT = (
     "the job evaluates (data.eval_files or eval_source=), but sluice.torch.worker has no predict=; give predict=fn, a function "
     "of a batch that returns its logits, or leave these out"
@@ -181,14 +179,7 @@ class Worker:
         steps = None if self._source is None else self._epoch_steps
         self._core = self._member.enter(self._text, offer=self._offer, offered=self._take_constants, epoch_steps=steps)
         if self._source is not None:
-            size = _BATCH_SIZE.search(self._text)
-            self._reader = SourceReader(
-                self._core,
-                self._source,
-                self._eval_source,
-                self._padding,
-                int(size[1]) if size is not None else _DEFAULT_BATCH_SIZE,
-            )
+            self._reader = SourceReader(self._core, self._source, self._eval_source, self._padding)
         self._group.join(self._core, self._core_module.JobEnded)
         return self
 

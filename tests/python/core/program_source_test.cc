@@ -34,6 +34,7 @@ class Player {
             if (!request->has_value()) continue;
             const SourceRequest& r = **request;
             requests.push_back(r);
+            EXPECT_EQ(r.job->name(), "job");  // with what flags say, whatever is asked for
             if (r.kind == SourceRequest::kCount) {
               exchange->Counted(r.number, batches);
               continue;
