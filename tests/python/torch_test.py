@@ -1376,6 +1376,60 @@ class StateTest(FakeWorkerTest):
             self.assertEqual(self.core.events[0][0], "fail")
 
 
+class SavedValuesTest(FakeWorkerTest):
+    """The parameters of a saved model of the fake core's values."""
+
+    def output_folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.core.folder = folder.name
+        return folder.name
+
+    def test_frozen_parameters_are_part_of_the_model(self):
+        self.core.batches = batches(2)
+        trained, net = Net(), Net()
+        for one, value in ((trained, 3), (net, 5)):
+            one.mlp[0].bias.requires_grad_(False).fill_(value)
+        with self.worker(trained) as worker:
+            for batch in worker:
+                worker.backward(loss_of(trained(batch), batch))
+        saved = fake_core.SavedModel(self.core)
+        sluice.torch._saved.load(net, "model", core=saved)
+        self.assertEqual(net.mlp[0].bias.tolist(), [3] * 5)
+        unfrozen = Net()  # a model can be loaded to train on with it
+        sluice.torch._saved.load(unfrozen, "model", core=saved)
+        self.assertEqual(unfrozen.mlp[0].bias.tolist(), [3] * 5)
+
+    def test_after_the_loop_the_state_is_that_of_the_saved_model(self):
+        made = batches(3)
+        self.core.batches = [*made[:2], (*batches(1, seed=2)[0], False), made[2]]  # no evaluation after the last step
+        net = Net()
+        self.core.open_model = fake_core.SavedModel(self.core).open_model
+        folder = self.output_folder()
+        result = {"job": "job-1", "status": "done", "model_dir": "model"}
+        with self.worker(net, predict=net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+                before = worker.state_dict()
+            pathlib.Path(folder, "result.json").write_text(json.dumps(result))
+            state = worker.state_dict()
+        for place, name in enumerate(self.core.parameters()):
+            torch.testing.assert_close(state[name], torch.from_numpy(self.core.dense[place]))
+            torch.testing.assert_close(net.state_dict()[name], state[name])
+        self.assertFalse(torch.equal(before["mlp.0.weight"], state["mlp.0.weight"]))
+
+    def test_a_state_that_lacks_the_last_step_is_refused(self):
+        self.core.batches = batches(1)
+        net = Net()
+        folder = self.output_folder()
+        with self.worker(net) as worker:
+            for batch in worker:
+                worker.backward(loss_of(net(batch), batch))
+            pathlib.Path(folder, "result.json").write_text(json.dumps({"job": "job-1", "status": "done"}))
+            with self.assertRaisesRegex(RuntimeError, "lacks the job's last steps, and the job has saved no model"):
+                worker.state_dict()
+
+
 class SavedTest(FakeWorkerTest):
     """A model of the fake core's values, loaded into another module than the one that was trained."""
 

@@ -179,13 +179,17 @@ def load(model: nn.Module, folder: Folder, *, core: Any = None) -> Saved:
         raise UsageError(f"model {where}: {error}; sluice.load_model reads its values") from None
     declared = declare(model)
     _check(declared, source, where)
-    values = [torch.from_numpy(np.asarray(reader.dense(name))) for name, _ in declared.tensors()]
     saved = Saved(reader, source)
-    # Only now, so that an error leaves the module as it was.
+    fill(declared, reader)
+    return saved
+
+
+def fill(declared: Declaration, reader: _core.ModelReader) -> None:
+    """Gives a module the values of the dense tables of a saved model of its program. An error leaves it as it was."""
+    values = [torch.from_numpy(np.asarray(reader.dense(name))) for name, _ in declared.tensors()]
     with torch.no_grad():
         for (_, tensor), value in zip(declared.tensors(), values):
             tensor.copy_(value.view(tensor.shape))
-    return saved
 
 
 def export(model: nn.Module, folder: Folder, out: Folder, *, core: Any = None) -> None:

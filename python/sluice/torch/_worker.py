@@ -27,7 +27,7 @@ from ._source import EvalSource, Padding, Source, SourceReader, columns_of, is_c
 from ._state import Load, ProgramState, Save
 from ._torchrun import ranks_of_launcher
 
-from ._saved import state_dict
+from ._saved import fill, state_dict
 
 if TYPE_CHECKING:
     from .. import _core
@@ -163,6 +163,7 @@ class Worker:
         self._turn: _core.Turn | None = None
         self._unanswered = False  # a turn was taken, and what serves it has not returned
         self._over = False
+        self._final = False  # the module has the values of an evaluation, with no step of this process since
         self._places: dict[str, list[Place]] | None = None
         self._numbers: list[tuple[str, int]] = []
         self._tables = 0
@@ -479,9 +480,15 @@ class Worker:
     def state_dict(self) -> dict[str, Tensor | float | str]:
         """Copies of the module's values by name, for ``model.load_state_dict`` and ``torch.save``.
 
-        They are those of the newest batch, before its step; after the loop, those of the last batch or evaluation. Rows
-        of collections are not among them: a saved model has them (``sluice.torch.load``).
+        In the loop they are those of the newest batch, before its step. After it they are those of the saved model, which
+        the module gets, too. Rows of collections are not among them: a saved model has them (``sluice.torch.load``).
+
+        Raises:
+            RuntimeError: The job is over and has saved no model, or none that this process can read, so that the module
+                lacks the last steps. It does not where the job has evaluated after them.
         """
+        if self._over and not self._final:
+            self._take_saved_values()
         return state_dict(self._model)
 
     # ------------------------------------------------------------------------------------------- inside
@@ -594,6 +601,7 @@ class Worker:
         assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
 
     def _begin(self, turn: _core.Turn) -> Batch:
+        self._final = False
         self._count.begin(turn)
         self._load(turn)
         for _, parameter in self._declared.parameters:
@@ -607,6 +615,17 @@ class Worker:
 
     def _rest_of(self, turn: _core.Turn) -> dict[str, Any] | None:
         return None if self._reader is None else self._reader.rest_of(turn.given_as)
+
+    def _take_saved_values(self) -> None:
+        """Gives the module the values after the last step, which this process has not pulled."""
+        lacks = "worker.state_dict(): the module lacks the job's last steps"
+        if self._result is None:
+            raise RuntimeError(f"{lacks}, and the job has not begun in this process")
+        folder = self._result.read().get("model_dir")
+        if not folder:
+            raise RuntimeError(f"{lacks}, and the job has saved no model; call it in the loop, or let it evaluate at its end")
+        fill(self._declared, self._core_module.open_model(folder))
+        self._final = True
 
     def _load(self, turn: _core.Turn) -> None:
         """Gives parameters and buffers the values of the parameter servers."""
@@ -650,6 +669,7 @@ class Worker:
             raise RuntimeError(_NO_PREDICT)  # a flag has added the files
         assert self._places is not None
         self._load(turn)
+        self._final = True
         modes = [(module, module.training) for module in self._model.modules()]
         batch = Batch(turn, self._numbers, self._places, self._tables, self._rest_of(turn))
         self._model.eval()
