@@ -457,7 +457,7 @@ class Worker {
   void Abandon() {
     turn_ = nullptr;
     if (worker_ == nullptr) return;
-    worker_->CloseLogInForkedChild();
+    worker_->CloseInForkedChild();
     // Never destroyed: that would wait for threads, which a fork does not copy.
     (void)worker_.release();
   }

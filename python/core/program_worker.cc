@@ -4,12 +4,14 @@
 
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
+#include "common/config/address.h"
 #include "common/config/own_data.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/endpoint_list.h"
@@ -60,13 +62,17 @@ absl::Status ProgramWorker::Init() {
   };
   models_ = std::make_unique<ModelList>(std::vector<ModelEntry>{std::move(entry)});
   data_plane_ = std::make_unique<DataPlane>(identity_, log);
+  sockets_ = std::make_unique<ClusterSockets>(data_plane_->transport());
+  SLUICE_ASSIGN_OR_RETURN(const std::vector<Address> schedulers,
+                          ParseAddressList(identity_.scheduler));
+  for (const Address& scheduler : schedulers) sockets_->Note(ToText(scheduler));
   places_ = PlacesEnv::Real(8, WebDataProblem(identity_));
   WorkerServer::Options options;
   options.identity = identity_;
   options.models = models_.get();
   options.program = declared_.model().program().digest();
   if (ProgramGivesData(declared_)) options.own_data = &own_data_;
-  options.transport = data_plane_->transport();
+  options.transport = sockets_.get();
   options.clock = Clock::Real();
   options.env = places_.get();
   options.places = places_->use();

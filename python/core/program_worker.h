@@ -23,6 +23,7 @@
 #include "model/model_list.h"
 #include "model/program/program_shape.h"
 #include "proto/config.pb.h"
+#include "python/core/cluster_sockets.h"
 #include "python/core/program_exchange.h"
 #include "python/core/program_group.h"
 #include "python/core/program_net.h"
@@ -41,8 +42,8 @@ struct ProgramPlace {
   Mode mode = Mode::kAsync;
   bool async() const { return mode == Mode::kAsync; }  // each worker's push is applied by itself
   uint32_t epochs = 1;
-  std::string output_dir;                              // on the scheduler's host
-  std::shared_ptr<const ProgramShape> shape;           // null until its network is made
+  std::string output_dir;                     // on the scheduler's host
+  std::shared_ptr<const ProgramShape> shape;  // null until its network is made
 };
 
 class ProgramWorker {
@@ -91,10 +92,13 @@ class ProgramWorker {
   // ends by itself, since its memory is in use.
   void FailSource(const std::string& why);
 
-  // In a forked child, which has no other thread: the log file and its lock must end with the
-  // parent, or a worker that is started again would wait for the child. The object is of no use any
-  // more, and is never destroyed.
-  void CloseLogInForkedChild() { log_.reset(); }
+  // In a forked child, which has no other thread: the log file with its lock and the connections
+  // must end with the parent, or a worker that is started again would wait for the child. The
+  // object is of no use any more, and is never destroyed.
+  void CloseInForkedChild() {
+    log_.reset();
+    sockets_->CloseInForkedChild();
+  }
 
  private:
   ProgramWorker(Identity identity, JobConfig declared, uint64_t epoch_steps)
@@ -118,6 +122,7 @@ class ProgramWorker {
   ProgramData own_data_;
   std::unique_ptr<ModelList> models_;
   std::unique_ptr<DataPlane> data_plane_;
+  std::unique_ptr<ClusterSockets> sockets_;  // to the cluster; uses data_plane_
   std::unique_ptr<PlacesEnv> places_;
 
   ProgramNet::Newest newest_;  // used by the job thread alone
