@@ -1831,6 +1831,7 @@ class SourceTest(FakeWorkerTest):
         try:
             from torchdata.stateful_dataloader import StatefulDataLoader
         except ImportError:
+            print("SKIPPED, NOT PASSED: a StatefulDataLoader as a source needs torchdata (./dev python)", file=sys.stderr)
             self.skipTest("torchdata is not installed")
         for processes in (0, 2):
             make = lambda: StatefulDataLoader(given(100), batch_size=None, num_workers=processes)

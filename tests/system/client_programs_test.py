@@ -82,11 +82,30 @@ assert (ranks[:, 0] == np.float32(steps * moved)).all(), ranks
 '''
 
 
+# Prints how many steps are lost, and how many shards the tables have.
+LOOK_AT_LOSSES = '''
+import glob, sys
+import numpy as np
+import sluice
+saved = sluice.load_model(sys.argv[1])
+workers, steps = int(sys.argv[2]), int(sys.argv[3])
+lost = 0
+for rank in range(workers):
+    made = saved.rows("step", [str(1000 * rank + number) for number in range(steps)])[:, 0]
+    assert set(made) <= {np.float32(0), np.float32(1)}, made  # never twice
+    lost += int((made == 0).sum())
+    # Shards are cut one after another, and a push may come between two of them.
+    assert abs(saved.rows("rank", [str(rank)])[0, 0] - made.sum()) <= 1, (rank, made)
+print(lost, len(glob.glob(sys.argv[1] + "/*.shard")))
+'''
+
+
 class ClientProgramsTest(DisturbedLaunchTest):
     def setUp(self):
         super().setUp()
         (self.tmp / "steps.py").write_text(SCRIPT)
         (self.tmp / "look.py").write_text(LOOK)
+        (self.tmp / "look_at_losses.py").write_text(LOOK_AT_LOSSES)
         self.slow = self.tmp / "slow"
 
     def flags(self, *flags, name="run", workers=2, servers=1):
@@ -199,6 +218,25 @@ class ClientProgramsTest(DisturbedLaunchTest):
     def test_async_steps_are_exact_after_a_kill_of_a_pserver_with_a_replica(self):
         recovery = self.check_after_kill("pserver", "--a_sync=true", "--set=recovery.replicas=1", servers=2)
         self.assertEqual((recovery["pserver_losses"], recovery["updates_lost"]), (1, 0))
+
+    def test_async_counts_are_exact_after_a_kill_of_a_pserver_without_a_replica(self):
+        """Its shards go back to the checkpoint, and lack what they had acknowledged since."""
+        launcher = self.start_training("--a_sync=true", "--set=checkpoint.every_steps=40")
+        self.await_output(launcher, r"checkpoint of step \d+ is complete")
+        self.await_step(launcher, 60)
+        self.kill(launcher, "pserver")
+        self.slow.unlink()
+        result = self.result(launcher)
+        self.check_result(result)
+        recovery = result["recovery"]
+        self.assertEqual((recovery["pserver_losses"], recovery["rollbacks"]), (1, 0))
+        done = self.run_program(PYTHON, self.tmp / "look_at_losses.py", self.tmp / "run" / "model", "2", "300",
+                                env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        rows_lost, shards = map(int, done.stdout.split()[-2:])
+        self.assertGreater(rows_lost, 0)
+        # All shards were on this pserver. Each lacks the lost steps, but for one of each rank on either side of the cut.
+        self.assertLessEqual(abs(recovery["updates_lost"] - rows_lost * shards), 2 * shards)
 
     def test_sync_steps_are_exact_after_a_kill_of_a_worker(self):
         self.assertEqual(self.check_after_kill("worker", "--a_sync=false", moved=0.5)["worker_losses"], 1)

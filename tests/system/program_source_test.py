@@ -5,6 +5,7 @@ Needs a build with SLUICE_PYTHON, and SLUICE_TORCH_PYTHON, an interpreter with t
 import collections
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -413,11 +414,21 @@ class ProgramSourceTest(DisturbedLaunchTest):
         launcher = self.start_training("--a_sync=true", arguments=["--epochs=2", "--loader=2", "--slow=0.1"])
         self.await_step(launcher, 15)
         killed = self.pid_of("worker", 0)
+        of_threads = pathlib.Path("/proc/%d/task" % killed).glob("*/children")
+        loaders = [child for children in of_threads for child in children.read_text().split()]
+        self.assertGreaterEqual(len(loaders), 2)
+        reads = len(re.findall(r"rank 0 reads epoch", self.output()))
+        began = time.monotonic()
         kill_unless_over(killed, signal.SIGKILL)
+        # The loaders of the killed worker end by themselves.
+        wait_until(lambda: not any(os.path.exists("/proc/" + loader) for loader in loaders), self.output)
+        ended = time.monotonic() - began
+        wait_until(lambda: len(re.findall(r"rank 0 reads epoch", self.output())) > reads, self.output)
+        print("the loaders have ended after %.1f s, and the rank was taken over after %.1f s" % (ended, time.monotonic() - began),
+              flush=True)
         result = self.result(launcher)
         self.assertEqual(result["recovery"]["worker_losses"], 1)
         self.assertEqual(result["examples"], 2 * ROWS, self.output())
-        # The loaders of the killed worker end by themselves.
         self.await_none_left()
 
     def test_two_workers_that_are_lost_at_once_get_the_ranks_of_their_data_back(self):

@@ -41,6 +41,42 @@ def with_norms(text):
                         "nn.Linear(len(CATEGORIES) * dim + len(NUMBERS), 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Dropout(0.2)")
 
 
+def with_wide_norms(text):
+    """The script with three wide layers, each with running statistics and random masks."""
+    layers = ["nn.Linear(%s, 400), nn.BatchNorm1d(400), nn.ReLU(), nn.Dropout(0.2), " % inputs
+              for inputs in ("len(CATEGORIES) * dim + len(NUMBERS)", "400", "400")]
+    return text.replace("nn.Linear(len(CATEGORIES) * dim + len(NUMBERS), 100), nn.ReLU(), nn.Linear(100, 50)",
+                        "".join(layers) + "nn.Linear(400, 50)")
+
+
+# Rank 0 forks in step 30. Both processes say how many of their sockets are connected; one pair is the script's own.
+FORKS = """
+            worker.backward(loss)
+            if batch.epoch == 0 and batch.step == 30 and worker.is_main:
+                import os, socket, stat
+
+                def connected():
+                    found = 0
+                    for fd in os.listdir("/proc/self/fd"):
+                        try:
+                            if stat.S_ISSOCK(os.stat("/proc/self/fd/" + fd).st_mode):
+                                with socket.socket(fileno=os.dup(int(fd))) as one:
+                                    one.getpeername()
+                                    found += 1
+                        except OSError:
+                            pass
+                    return found
+
+                pair = socket.socketpair()
+                child = os.fork()
+                if child == 0:
+                    print("the child has", connected(), "connections", flush=True)
+                    os._exit(0)
+                os.waitpid(child, 0)
+                print("the worker has", connected(), "connections", flush=True)
+"""
+
+
 # In some steps the pserver is stopped before the push, which takes a later batch's pull along, and goes on between forward and
 # backward of the next step. There the pull lands.
 HELD = """
@@ -344,6 +380,36 @@ class ProgramTest(ProgramLaunchTest):
 
     def test_a_killed_scheduler_changes_no_bit(self):
         self.assertEqual(self.check_same_bits_after_kill("scheduler")["scheduler_restarts"], 1)
+
+    def test_kills_of_all_daemons_change_no_bit_of_three_batch_norms(self):
+        self.assertEqual(with_wide_norms(SCRIPT).count("BatchNorm1d(400)"), 3)
+        flags = ["--set=checkpoint.every_steps=50"]
+        digest = self.undisturbed_digest(with_wide_norms, *flags, epochs=5)
+        launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=5"], change=with_wide_norms)
+        after = 0
+        for role, rank, seen in (("worker", 1, r"worker 1 .*was killed by signal 9"), ("pserver", 0, "the job went back to"),
+                                 ("scheduler", 0, "the scheduler was started again; the job continued")):
+            self.await_step(launcher, self.random.randrange(10, 60), after=after)
+            after = len(self.output())
+            kill_unless_over(self.pid_of(role, rank), signal.SIGKILL)
+            self.await_output(launcher, seen, after=after)
+            after = len(self.output())
+        result = self.result(launcher)
+        self.assertEqual(result["model_digest"], digest, self.output())
+        recovery = result["recovery"]
+        self.assertEqual((recovery["worker_losses"], recovery["pserver_losses"], recovery["scheduler_restarts"]), (1, 1, 1))
+        self.assertEqual(result["examples"], 5 * ADULT_TRAIN_EXAMPLES)
+
+    def test_a_forked_child_closes_the_connections_to_the_cluster(self):
+        for name, flags in (("memory", []), ("grpc", ["--transport=grpc"])):
+            with self.subTest(name):
+                out = self.train("--a_sync=false", *flags, name=name, arguments=["--epochs=1"],
+                                 change=lambda text: text.replace("            worker.backward(loss)\n", FORKS.lstrip("\n")))
+                child, worker = (int(re.search(r"the %s has (\d+) connections" % who, out)[1]) for who in ("child", "worker"))
+                self.assertEqual(child, 2, out)  # the script's own pair
+                self.assertGreaterEqual(worker, 2 + 2, out)  # scheduler and pserver
+                result = json.loads((self.tmp / name / "result.json").read_text())
+                self.assertEqual((result["examples"], result["recovery"]["worker_losses"]), (ADULT_TRAIN_EXAMPLES, 0), out)
 
     def together(self, name):
         """The script with calls of all workers, which leave their results in a folder of this name."""
