@@ -619,6 +619,11 @@ void JobLifecycle::DropWhenReleased(Job* job, absl::Time now) {
   attempts_.TellPservers(*job);
 }
 
+void JobLifecycle::OutputAway(Job* job, const absl::Status& why) {
+  if (!job->over() || !job->course.AwaitOutput(std::string(why.message()))) return;
+  parts_.effects->StatusChanged(job);
+}
+
 void JobLifecycle::OutputEnded(Job* job, const absl::Status& status) {
   if (!job->over()) return;
   if (!status.ok()) job->course.WriteFailed(Sentence(status.message()));

@@ -148,8 +148,10 @@ class JobLifecycle {
   // Checks what depends on time. Called several times a second.
   void Tick(Job* job, absl::Time now);
 
-  // The job's folder is ready (OutputBegun); its files are complete or failed (OutputEnded).
+  // The job's folder is ready (OutputBegun); its files are complete or failed (OutputEnded). Before
+  // that: their place does not answer (OutputAway).
   void OutputBegun(Job* job, absl::Time now);
+  void OutputAway(Job* job, const absl::Status& why);
   void OutputEnded(Job* job, const absl::Status& status);
   // A checkpoint is in force, or could not be put in force.
   void CheckpointWritten(Job* job, uint64_t number, const absl::Status& status,

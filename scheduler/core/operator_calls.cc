@@ -105,8 +105,9 @@ absl::Status OperatorCalls::CancelJob(const std::string& job_id, absl::Time now,
   // The call may be repeated while the job is being cancelled.
   const bool cancelling = job->course.outcome() == JOB_CANCELLED && job->state() != JOB_CANCELLED;
   if (job->over() && !cancelling) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job_id, " has ended already (", job->course.result().status(), ")"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", job_id, " has ended already (", job->course.result().status(), ")",
+        job->course.away().empty() ? "" : "; its result is written when its place answers"));
   }
   if (failure.empty()) {
     parts_->lifecycle.End(job, JOB_CANCELLED, "cancelled by the operator", now);

@@ -69,6 +69,10 @@ void SchedulerCore::OutputFailed(const std::string& job_id, const absl::Status& 
   }
 }
 
+void SchedulerCore::OutputAway(const std::string& job_id, const absl::Status& why) {
+  if (Job* job = parts_.jobs.Find(job_id)) parts_.lifecycle.OutputAway(job, why);
+}
+
 void SchedulerCore::OutputEnded(const std::string& job_id, const absl::Status& status) {
   if (Job* job = parts_.jobs.Find(job_id)) parts_.lifecycle.OutputEnded(job, status);
 }

@@ -63,6 +63,7 @@ class SchedulerCore {
   // complete (kEnded). A job runs, and so can save, only when its folder is ready.
   void OutputBegun(const std::string& job_id, absl::Time now);
   void OutputFailed(const std::string& job_id, const absl::Status& why, absl::Time now);
+  void OutputAway(const std::string& job_id, const absl::Status& why);
   void OutputEnded(const std::string& job_id, const absl::Status& status);
   void CheckpointWritten(const std::string& job_id, uint64_t number, const absl::Status& status,
                          const std::string& warning, absl::Time now);

@@ -61,7 +61,8 @@ class ResultOfModel {
   absl::Status Mark(const std::string& by_job) {
     const std::string marked = MarkReplaced(text_, by_job);
     if (path_.empty() || marked == text_) return absl::OkStatus();
-    if (env_->WriteFile(path_, {absl::string_view(marked)}).ok()) return absl::OkStatus();
+    const absl::Status written = env_->WriteFile(path_, {absl::string_view(marked)});
+    if (written.ok() || !env_->PlaceOf(dir_).rename) return written;
     // A full disk shall not cost the new model. A rename needs no room.
     aside_ = absl::StrCat(dir_, "/", kReplacedResultFile);
     return env_->RenameFile(path_, aside_);
@@ -87,14 +88,22 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
   const absl::Status committed = CommitModel(model, env, save_id, owned);
   if (!absl::IsNotFound(committed)) return committed;
   // There is nothing to rename. An earlier scheduler may have died after the rename and before its
-  // record said so. The best model may also be of a run that was done, and that this one continued.
-  if (CheckSaved(model, save_id, env).ok()) return absl::OkStatus();
+  // record said so, or the place did not answer after it. The best model may also be of a run that
+  // was done, and that this one continued.
+  const absl::Status saved = CheckSaved(model, save_id, env);
+  if (!absl::IsNotFound(saved)) return saved;
   return absl::NotFoundError(absl::StrCat(
       "the scheduler's host does not see the model that the job saved in ", model, " (",
       committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
 }
 
 }  // namespace
+
+bool JobFolder::IsAway(const absl::Status& status) const {
+  // INTERNAL: AsFileError. A disk of the network gives the others.
+  return (on_store_ && absl::IsInternal(status)) || absl::IsUnavailable(status) ||
+         absl::IsDeadlineExceeded(status);
+}
 
 void JobFolder::GiveUpStore(std::optional<FolderOwner>* owner) {
   if (owner->has_value()) {
@@ -118,6 +127,7 @@ absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
 
 absl::Status JobFolder::ClaimStore(const OutputAction& action, const std::string& dir,
                                    std::optional<FolderOwner>* owner) {
+  on_store_ = true;
   FolderOwner::Claimant claimant;
   claimant.job_id = action.job_id;
   claimant.instances = action.instances;
@@ -164,8 +174,8 @@ absl::Status JobFolder::Claim(const OutputAction& action) {
     refused_ = absl::IsAlreadyExists(claimed);
     if (!claimed.ok()) return refused_ ? claimed : NoOutput(dir, claimed);
     const absl::Status foreign = CheckForeignFiles(env_, config);
-    refused_ = !foreign.ok();
-    if (refused_) GiveUpStore(&owner_);
+    refused_ = !foreign.ok() && !IsAway(foreign);
+    if (!foreign.ok()) GiveUpStore(&owner_);
     return foreign;
   }
   auto lock = Lock(dir);
@@ -464,6 +474,13 @@ void JobFolder::Discard(const OutputAction& checkpoint) {
 }
 
 absl::Status JobFolder::End(const OutputAction& ended) {
+  absl::Status status = TryEnd(ended);
+  if (IsAway(status) && !std::exchange(was_away_, true))
+    Warn("the place of the output did not answer when the job had ended");
+  return status;
+}
+
+absl::Status JobFolder::TryEnd(const OutputAction& ended) {
   trace_ = nullptr;
   if (!lock_ && !owner_ && !refused_) {  // the job ended before Begin
     const absl::Status claimed = Claim(ended);
@@ -479,7 +496,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   // Another writer has it by now; that one's result must stay. Not ABORTED, after which a later
   // scheduler would try again.
   if (const absl::Status owned = CheckOwned(); !owned.ok())
-    return absl::FailedPreconditionError(owned.message());
+    return IsAway(owned) ? owned : absl::FailedPreconditionError(owned.message());
   const std::string model = ended.config.output_dir() + "/model";
   const bool done = ended.result.status() == "done";
   JobResult result = ended.result;
@@ -497,6 +514,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
     if (!committed.ok()) earlier.TakeMarkBack();
     // Another writer has the folder now: no result either.
     if (absl::IsAborted(committed)) return absl::FailedPreconditionError(committed.message());
+    if (IsAway(committed)) return committed;  // the model is not lost
   } else if (SavesBest(ended.config)) {
     RemoveUnnamedModels(ended.config, {}, [](const PreparedSave&) { return true; });
   } else {
@@ -510,6 +528,7 @@ absl::Status JobFolder::End(const OutputAction& ended) {
   }
   // Last: whoever finds result.json finds the model that it names.
   const absl::Status written = WriteResult(ended.config, result);
+  if (IsAway(written)) return written;
   // Before Complete, which moves it.
   SaveCurves(ended, /*ended=*/true);
   const absl::Status curves = committed.ok() && written.ok() ? EndCurve(ended) : absl::OkStatus();

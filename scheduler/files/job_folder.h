@@ -70,7 +70,12 @@ class JobFolder {
   void Discard(const OutputAction& checkpoint);
   // May be called for a job that never began. When Begin was refused: OK, and writes nothing.
   // ABORTED: an earlier scheduler of the job still has the folder, and nothing is written.
+  // IsAway: may be called again, and completes what this call has begun.
   absl::Status End(const OutputAction& ended);
+  // The status says that the place of the job's files does not answer at present.
+  bool IsAway(const absl::Status& status) const;
+  // The folder is the job's.
+  bool claimed() const { return lock_.has_value() || owner_.has_value(); }
 
   // The curves that Begin has found, of the run that the job continues or of an earlier scheduler.
   // Null: none.
@@ -82,6 +87,7 @@ class JobFolder {
   std::vector<std::string> TakeWarnings();
 
  private:
+  absl::Status TryEnd(const OutputAction& ended);
   absl::Status Claim(const OutputAction& action);
   absl::StatusOr<FolderLock> Lock(const std::string& dir);
   // The same for a folder of a store.
@@ -126,6 +132,7 @@ class JobFolder {
   const std::string host_;
   const AwaitFolder await_;
   const std::string staging_;
+  bool on_store_ = false;  // a folder of the job
   bool again_ = false;     // an earlier scheduler began the job
   uint64_t instance_ = 0;  // the job's first one
   std::optional<FolderLock> lock_;
@@ -145,6 +152,7 @@ class JobFolder {
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
   bool lacks_points_ = false;         // of the curve: a warning was given
   bool lacks_curves_ = false;         // of curves.jsonl: likewise
+  bool was_away_ = false;             // of the place at the end: likewise
   std::vector<std::string> warnings_;
   size_t taken_ = 0;  // how many of them were taken
 };

@@ -1,5 +1,6 @@
 #include "scheduler/files/job_output.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -209,8 +210,33 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
   options_.on_failed(action.job_id, status);
 }
 
+absl::Status JobOutput::EndFolder(const OutputAction& action, JobFolder* folder) {
+  using Clock = std::chrono::steady_clock;
+  const bool done = action.result.status() == "done";
+  const Clock::time_point end = done ? Clock::time_point::max() : Clock::now() + options_.away_wait;
+  std::chrono::milliseconds pause = options_.away_pause;
+  // A job that could not begin has nothing to lose, and its mistake may be the name of the place.
+  const bool begun = action.again || folder->claimed();
+  for (;;) {
+    absl::Status status = folder->End(action);
+    if (!folder->IsAway(status) || !begun) return status;
+    options_.on_away(action.job_id, status);
+    const Clock::time_point next = std::min(end, Clock::now() + pause);
+    while (Pause(next)) {
+    }
+    if (Clock::now() >= end) return status;
+    if (Clock::now() < next) {
+      return absl::AbortedError(absl::StrCat(
+          "the scheduler ends before the place of the output answers: ", status.message(),
+          "; a scheduler that is started again with the same --state_store writes the "
+          "result"));
+    }
+    pause = std::min(2 * pause, options_.longest_away_pause);
+  }
+}
+
 void JobOutput::End(const OutputAction& action, std::unique_ptr<JobFolder> folder) {
-  const absl::Status status = folder->End(action);
+  const absl::Status status = EndFolder(action, folder.get());
   PassOnWarnings(action.job_id, folder.get());
   // Unlock the folder first: whoever hears of the end may start the next job in it.
   folder = nullptr;

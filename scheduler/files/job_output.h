@@ -44,6 +44,11 @@ class JobOutput {
     // How many batches of traces and curves (kTrace, kScalars) wait in a queue, and their bytes.
     size_t max_batches = 10'000;
     size_t max_batch_bytes = size_t{64} << 20;
+    // While the place of a job's output does not answer at the job's end, the end is tried again,
+    // after pauses that double up to the second. For a job that is done, whose model would be lost,
+    // as long as the output lives; for others so long.
+    std::chrono::milliseconds away_pause{1000}, longest_away_pause{30000};
+    std::chrono::milliseconds away_wait{600'000};
     // The folder is ready: the job may write to it. May be null.
     std::function<void(const std::string& job_id)> on_begun;
     // Before that: the curves in the folder that the job continues. May be null.
@@ -57,8 +62,11 @@ class JobOutput {
     std::function<void(const std::string& job_id, uint64_t number, absl::Status,
                        const std::string& warning)>
         on_checkpoint;
+    // The job has ended, but the place of its output does not answer: `why`. Called at each try.
+    std::function<void(const std::string& job_id, const absl::Status& why)> on_away;
     // The model is committed and result.json is written, or one of them failed. ABORTED: the result
-    // can still be written, but an earlier scheduler of the job has the folder.
+    // can still be written, but an earlier scheduler of the job has the folder, or this output
+    // stopped before the place answered.
     std::function<void(const std::string& job_id, absl::Status)> on_ended;
   };
   explicit JobOutput(Options options) : options_(std::move(options)) {}
@@ -101,6 +109,8 @@ class JobOutput {
   // Writes an action other than kEnded.
   void Write(const OutputAction& action, JobFolder* folder, bool* failed);
   void End(const OutputAction& action, std::unique_ptr<JobFolder> folder);
+  // JobFolder::End, again while the place is away.
+  absl::Status EndFolder(const OutputAction& action, JobFolder* folder);
   void PassOnWarnings(const std::string& job_id, JobFolder* folder);
 
   const Options options_;

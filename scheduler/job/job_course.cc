@@ -57,6 +57,12 @@ void JobCourse::End(JobState outcome, const std::string& message, absl::Time now
   ended_at_ = now;
 }
 
+bool JobCourse::AwaitOutput(const std::string& why) {
+  if (away_ == why) return false;
+  away_ = why;
+  return true;
+}
+
 void JobCourse::WriteFailed(absl::string_view error) {
   // When the output folder was refused at the start, the message already says so.
   if (!absl::StrContains(message_, error)) {
@@ -73,6 +79,7 @@ void JobCourse::WriteFailed(absl::string_view error) {
 
 void JobCourse::Written() {
   state_ = outcome_;
+  away_.clear();
   auto* const epochs = result_.mutable_epochs_log();
   if (epochs->size() > kEpochsKept) epochs->DeleteSubrange(0, epochs->size() - kEpochsKept);
 }

@@ -10,7 +10,9 @@
 // - First the outcome is set: the job is over, and its state stays what it was. The state becomes
 //   the outcome only when result.json is written, so that a caller that sees a job done finds its
 //   result.
-// - A job that is over changes only by SetResult, WarnInResult, WriteFailed, Written and Archive.
+// - A job that is over changes only by SetResult, WarnInResult, AwaitOutput, WriteFailed, Written
+// and
+//   Archive.
 //
 // Thread safety: one thread.
 #pragma once
@@ -74,6 +76,10 @@ class JobCourse {
   void End(JobState outcome, const std::string& message, absl::Time now);
   void SetResult(JobResult result) { result_ = std::move(result); }
   void WarnInResult(const std::string& warning) { result_.add_warnings(warning); }
+  // The result is not written yet, because its place does not answer: `why`. False when that was
+  // said already.
+  bool AwaitOutput(const std::string& why);
+  const std::string& away() const { return away_; }
   // The result could not be written: the outcome becomes JOB_FAILED.
   void WriteFailed(absl::string_view error);
   // The state becomes the outcome.
@@ -91,6 +97,7 @@ class JobCourse {
   JobState state_ = JOB_QUEUED;
   JobState outcome_ = JOB_STATE_UNSPECIFIED;
   std::string message_;
+  std::string away_;  // why the result is not written yet
   bool begun_ = false;
   uint32_t queue_position_ = 0;
   absl::Time absent_since_ = absl::InfiniteFuture();

@@ -194,7 +194,11 @@ std::string VacantPservers(const Job& job, const Membership& members) {
 }
 
 std::string WaitingFor(const Job& job, const Membership& members) {
-  if (job.over()) return "";
+  if (job.over()) {
+    return job.course.away().empty()
+               ? ""
+               : absl::StrCat("the place of its output, to write the result: ", job.course.away());
+  }
   if (job.state() == JOB_QUEUED || job.awaits_members()) return job.course.message();
   std::vector<std::string> missing;
   if (job.opening_tables()) {

@@ -102,6 +102,11 @@ JobOutput::Options SchedulerLoop::OutputOptions() {
       core.CheckpointWritten(job_id, number, status, warning, now);
     });
   };
+  output.on_away = [this](const std::string& job_id, const absl::Status& why) {
+    options_.job_log(job_id,
+                     absl::StrCat("the result waits for the place of the output: ", why.message()));
+    Run([&](SchedulerCore& core, absl::Time) { core.OutputAway(job_id, why); });
+  };
   output.on_ended = [this](const std::string& job_id, absl::Status status) {
     if (!status.ok()) options_.job_log(job_id, std::string(status.message()));
     Run([&](SchedulerCore& core, absl::Time) { core.OutputEnded(job_id, status); });

@@ -13,6 +13,7 @@ from sluice_testing import ADULT, free_port, kill_unless_over, processes_naming,
 # A key that a URL, a signature or a shell could take for something else.
 OUT = "out=1/a b+c%41\u00fc/run"
 MANIFEST = r"/step-\d+/MANIFEST$"
+MODEL = r"/run/model/MANIFEST$"
 
 
 class StoreOutputTest(places_test.StoreTest):
@@ -135,7 +136,9 @@ class StoreOutputTest(places_test.StoreTest):
                 ("the prepared manifest", "PUT", r"/step-\d+/MANIFEST\.[0-9a-f]{16}$", True),
                 ("before the manifest", "PUT", MANIFEST, False),
                 ("after the manifest", "PUT", MANIFEST, True),
-                ("the removal of a manifest", "DELETE", MANIFEST, True)):
+                ("the removal of a manifest", "DELETE", MANIFEST, True),
+                ("before the model is in force", "PUT", MODEL, False),
+                ("after the model is in force", "PUT", MODEL, True)):
             with self.subTest(what):
                 for one in self.objects(OUT):
                     self.command("delete", one)
@@ -147,6 +150,23 @@ class StoreOutputTest(places_test.StoreTest):
                 self.assertEqual(self.result()["model_digest"], here["model_digest"])
                 self.verify()
 
+    def test_of_two_that_resume_in_a_folder_the_first_fails_by_name(self):
+        flags = self.flags("--epochs=2000", name="first")
+        first = self.start("sluice", "launch", *flags, log="first.out")
+        wait_until(lambda: any(name.endswith("/MANIFEST") for name in self.objects(OUT)), "a checkpoint")
+        first.send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(first), 130)
+        writers, claims = [], [self.text(OUT + "/OWNER")]
+        for name in ("one", "other"):
+            writers.append(self.start("sluice", "launch", *self.flags("--epochs=2000", "--resume", name=name), log=name + ".out"))
+            wait_until(lambda: self.text(OUT + "/OWNER") not in claims, lambda: (self.tmp / (name + ".out")).read_text())
+            claims.append(self.text(OUT + "/OWNER"))
+        self.assertEqual(self.exit_code(writers[0], 120), 1)
+        self.assertIn("has lost its folder to job", (self.tmp / "one.out").read_text())
+        writers[1].send_signal(signal.SIGINT)
+        self.assertEqual(self.exit_code(writers[1]), 130, (self.tmp / "other.out").read_text())
+        self.verify()
+
     def test_of_two_writers_of_a_folder_one_fails_by_name(self):
         first = self.start("sluice", "launch", *self.flags("--epochs=2000", name="first"), log="first.out")
         wait_until(lambda: any(name.endswith("/MANIFEST") for name in self.objects(OUT)), "a checkpoint")
@@ -156,6 +176,30 @@ class StoreOutputTest(places_test.StoreTest):
         self.assertEqual(self.exit_code(first, 120), 1)
         self.assertIn("has lost its folder to job", (self.tmp / "first.out").read_text())
         self.assertEqual(self.result()["status"], "done")
+        self.verify()
+
+    def test_a_store_that_is_away_at_the_end_costs_neither_result_nor_model(self):
+        here = self.trained_here()
+        away = threading.Event()
+
+        def fault(number, method, path):
+            if method == "PUT" and path.endswith("/run/model/MANIFEST"):
+                away.set()
+            return "busy" if away.is_set() else None
+        self.proxy.fault = fault
+        launcher = self.start("sluice", "launch", *self.flags(), log="run.out")
+        wait_until(away.is_set, lambda: (self.tmp / "run.out").read_text(), within=240)
+        status = ["status", "--log_dir=%s" % (self.tmp / "run.log")]
+        wait_until(lambda: "waits for the place of its output" in self.run_program("sluice", *status).stdout,
+                   lambda: (self.tmp / "run.out").read_text(), within=120)  # all tries of a request take a minute at most
+        self.assertIsNone(launcher.poll())
+        self.assertFalse([name for name in self.objects(OUT) if name.endswith(("/result.json", "/model/MANIFEST"))])
+        self.proxy.fault = lambda number, method, path: None
+        self.assertEqual(self.exit_code(launcher, 120), 0, (self.tmp / "run.out").read_text())
+        result = self.result()
+        self.assertEqual((result["status"], result["model_digest"]), ("done", here["model_digest"]))
+        self.assertIn("did not answer", " ".join(result["warnings"]))
+        self.assertIn("ended: true", self.text(OUT + "/OWNER"))
         self.verify()
 
     def test_clusters_with_one_root_on_the_store_give_their_jobs_different_folders(self):

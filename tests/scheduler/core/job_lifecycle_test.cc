@@ -475,6 +475,27 @@ TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
   EXPECT_THAT(c.Status(job).message(), HasSubstr("disk full"));
 }
 
+TEST(JobLifecycleTest, AJobHasNotEndedWhileThePlaceOfItsResultIsAway) {
+  FakeCluster c(1, 1);
+  c.JoinAll(1, 1);
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_evaluate_only(true);
+  const std::string job = c.Run(config);
+  EXPECT_EQ(c.Phase(job, 0, Indexed(0))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c.Phase(job, 0, Ended(2))->phase().kind(), Phase::FINISH);
+  const uint64_t version = c.Status(job).version();
+  c.core_.OutputAway(job, absl::InternalError("no answer"));
+  EXPECT_EQ(c.State(job), JOB_RUNNING);
+  EXPECT_GT(c.Status(job).version(), version);
+  EXPECT_THAT(c.Status(job).waiting_for(), HasSubstr("no answer"));
+  const absl::Status cancelled = c.core_.operators().CancelJob(job, c.now_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(cancelled));
+  EXPECT_THAT(std::string(cancelled.message()), HasSubstr("when its place answers"));
+  c.core_.OutputEnded(job, absl::OkStatus());
+  EXPECT_EQ(c.State(job), JOB_DONE);
+  EXPECT_EQ(c.Status(job).waiting_for(), "");
+}
+
 TEST(JobLifecycleTest, AWarningAboutTheOutputIsInStatusAndResult) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);

@@ -193,5 +193,53 @@ TEST_F(JobFolderStoreTest, WhoHasLostTheFolderWritesNothingMore) {
   EXPECT_TRUE(second->End(Ended("job-2", 2)).ok());
 }
 
+TEST_F(JobFolderStoreTest, AnEndCompletesWhenTheStoreAnswersAgainWhateverStepItLeft) {
+  // Away for all tries of one call, and until the end is tried again.
+  for (const int away : {8, 1 << 30}) {
+    int failed = 0;
+    for (int answered = 0;; ++answered) {  // requests before the store goes away
+      SCOPED_TRACE(absl::StrCat(away, " ", answered));
+      env_.store.Clear();
+      env_.transport.answer = [&](const HttpRequest& request) { return env_.store(request); };
+      auto earlier = Folder();
+      ASSERT_TRUE(earlier->Begin(Action(OutputAction::kStarted, "job-0", 9)).ok());
+      ASSERT_TRUE(earlier->End(Ended("job-0", 9)).ok());
+      auto folder = Folder();
+      ASSERT_TRUE(folder->Begin(Action(OutputAction::kStarted, "job-1", 1)).ok());
+      OutputAction ended = Ended("job-1", 1);
+      ended.save_id = kNextId;
+      ASSERT_TRUE(
+          PrepareModel(absl::StrCat(kOut, "/model"), ended.config, Manifest(), env_.get(), kNextId)
+              .ok());
+      int requests = 0;
+      env_.transport.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+        const int number = requests++;
+        if (number < answered || number >= answered + away) return env_.store(request);
+        // The request at which it goes away may still be carried out, and its answer be lost.
+        if (answered % 2 == 1 && number == answered) env_.store(request).IgnoreError();
+        return absl::UnavailableError("no answer");
+      };
+      const absl::Status first = folder->End(ended);
+      env_.transport.answer = [&](const HttpRequest& request) { return env_.store(request); };
+      if (requests <= answered) break;
+      failed += !first.ok();
+      // Once the result is there, only curves and the mark of the end may lack, which is a warning.
+      EXPECT_TRUE(first.ok() || folder->IsAway(first)) << first;
+      if (!first.ok()) {
+        EXPECT_THAT(env_.store.objects()["b/out/result.json"], Not(HasSubstr("failed")));
+        EXPECT_THAT(env_.store.objects()["b/out/OWNER"], Not(HasSubstr("ended")));
+        const absl::Status again = folder->End(ended);
+        EXPECT_TRUE(again.ok()) << again;
+      }
+      EXPECT_TRUE(CheckSaved(absl::StrCat(kOut, "/model"), kNextId, env_.get()).ok());
+      const std::string result = env_.store.objects()["b/out/result.json"];
+      EXPECT_THAT(result, HasSubstr("\"job-1\""));
+      EXPECT_THAT(result, HasSubstr("\"status\": \"done\""));
+      if (!first.ok()) EXPECT_THAT(result, HasSubstr("did not answer"));
+    }
+    EXPECT_GT(failed, 3);
+  }
+}
+
 }  // namespace
 }  // namespace sluice

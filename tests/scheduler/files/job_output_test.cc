@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <future>
@@ -33,6 +34,7 @@ class JobOutputTest : public testing::Test {
     options.on_warning = [this](const std::string&, const std::string& warning) {
       Note(absl::UnknownError(warning), &warnings_);
     };
+    options.on_away = [this](const std::string&, const absl::Status& s) { Note(s, &away_); };
     options.on_ended = [this](const std::string&, absl::Status s) { Note(s, &ended_); };
     return options;
   }
@@ -53,7 +55,7 @@ class JobOutputTest : public testing::Test {
   }
   std::mutex mutex_;
   // Read after Stop.
-  std::vector<absl::Status> failed_, ended_, warnings_;
+  std::vector<absl::Status> failed_, ended_, warnings_, away_;
   const std::string dir_;
 };
 
@@ -311,6 +313,84 @@ TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobContinues) {
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_TRUE(ended_[0].ok());
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/checkpoints/step-3/MANIFEST"));
+}
+
+// Options with a disk of which result.json cannot be written `times` times.
+class AwayTest : public JobOutputTest {
+ protected:
+  JobOutput::Options Away(int times) {
+    times_ = times;
+    env_.before = [this](const std::string&, const std::string& path) {
+      const bool away = absl::StrContains(path, "/result.json") && times_.fetch_sub(1) > 0;
+      return away ? absl::UnavailableError("no answer") : absl::OkStatus();
+    };
+    JobOutput::Options options = Options();
+    options.env = &env_;
+    options.away_pause = std::chrono::milliseconds(1);
+    return options;
+  }
+  HookedEnv env_;
+  std::atomic<int> times_;
+};
+
+TEST_F(AwayTest, TheEndOfAJobWaitsForItsPlace) {
+  JobOutput::Options options = Away(5);
+  std::promise<void> ended;
+  options.on_ended = [&](const std::string&, absl::Status s) {
+    Note(s, &ended_);
+    ended.set_value();
+  };
+  JobOutput output(options);
+  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  ended.get_future().get();
+  output.Stop();
+  EXPECT_EQ(away_.size(), 5u);
+  EXPECT_THAT(std::string(away_[0].message()), testing::HasSubstr("no answer"));
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(ended_[0].ok()) << ended_[0];
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_TRUE(failed_.empty());
+}
+
+TEST_F(AwayTest, AnEndThatWaitsWhenTheOutputStopsIsLeftToTheNextScheduler) {
+  JobOutput::Options options = Away(1 << 30);
+  options.away_pause = std::chrono::hours(1);
+  std::promise<void> away;
+  options.on_away = [&](const std::string&, const absl::Status&) { away.set_value(); };
+  JobOutput output(options);
+  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  away.get_future().get();
+  output.Stop();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_TRUE(absl::IsAborted(ended_[0])) << ended_[0];
+  times_ = 0;
+  JobOutput next(options);
+  OutputAction again = Action(OutputAction::kEnded, dir_);
+  again.again = true;
+  next.Add({again});
+  next.Stop();
+  ASSERT_EQ(ended_.size(), 2u);
+  EXPECT_TRUE(ended_[1].ok()) << ended_[1];
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/result.json"));
+}
+
+TEST_F(AwayTest, AJobThatFailedWaitsForABoundedTimeAndOneThatNeverBeganNotAtAll) {
+  JobOutput::Options options = Away(1 << 30);
+  options.away_wait = std::chrono::milliseconds(1);
+  JobOutput output(options);
+  OutputAction failed = Action(OutputAction::kEnded, dir_);
+  failed.result.set_status("failed");
+  output.Add({Action(OutputAction::kStarted, dir_), failed});
+  OutputAction refused = Action(OutputAction::kEnded, dir_ + "/other");
+  refused.job_id = "job-2";
+  output.Add({refused});
+  for (size_t n = 0; n < 2;) {  // before Stop, which would end the waits
+    const std::lock_guard<std::mutex> lock(mutex_);
+    n = ended_.size();
+  }
+  output.Stop();
+  for (const absl::Status& end : ended_) EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+  EXPECT_GE(away_.size(), 1u);
 }
 
 TEST_F(JobOutputTest, FolderThatCannotBeMadeIsReportedOnceAndAtTheEnd) {
