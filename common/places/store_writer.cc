@@ -150,7 +150,9 @@ absl::StatusOr<bool> StoreWriter::IsMarked(const StorePath& path, const std::str
   request.url = requests_.UrlOf(path, "");
   std::string source;
   SLUICE_ASSIGN_OR_RETURN(const HttpResponse answer, requests_.Send(std::move(request), &source));
-  return answer.status == 200 && answer.Header(kUploadMark) == mark;
+  if (answer.status == 200) return answer.Header(kUploadMark) == mark;
+  if (answer.status == 404) return false;
+  return requests_.Explain(path, answer, source);
 }
 
 absl::Status StoreWriter::EndUpload(const std::string& path, const std::string& upload,
@@ -179,8 +181,10 @@ absl::Status StoreWriter::EndUpload(const std::string& path, const std::string& 
     if (answer.status == 404 && code == "NoSuchUpload") {
       // An earlier try may have ended it, and its reply was lost. The object may also be an older
       // one of the name, or one that somebody else has written since.
-      SLUICE_ASSIGN_OR_RETURN(const bool ended, IsMarked(parts, mark));
-      if (ended) return absl::OkStatus();
+      const absl::StatusOr<bool> ended = IsMarked(parts, mark);
+      if (ended.ok() && *ended) return absl::OkStatus();
+      if (absl::IsUnavailable(ended.status()) && i < kTries) continue;
+      if (!ended.ok()) return ended.status();
     }
     if (answer.status == 200 && i < kTries) continue;
     if (answer.status == 200) answer.status = 500;

@@ -102,6 +102,31 @@ TEST_F(StoreWriterTest, AnOlderObjectIsNotTakenForAnUploadThatTheStoreHasLost) {
   EXPECT_EQ(store_.objects(), there);
 }
 
+TEST_F(StoreWriterTest, AnEndOfAnUploadThatWasNotHeardIsFoundByAStoreThatIsBusy) {
+  // Of each request for the object that the lost end has made, as many as one call sends.
+  int refused = 0, most = 8;
+  transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+    if (request.method == "HEAD" && refused < most) {
+      ++refused;
+      return Answer(503);
+    }
+    absl::StatusOr<HttpResponse> answer = store_(request);
+    if (request.method == "POST" && absl::StrContains(request.url, "uploadId=") && answer.ok() &&
+        answer->status == 200)
+      return absl::UnavailableError("the answer was lost");
+    return answer;
+  };
+  EXPECT_TRUE(env_->WriteFile("s3://b/a", {"0123456789ab"}).ok());
+  EXPECT_EQ(refused, most);
+  EXPECT_EQ(store_.objects().at("b/a"), "0123456789ab");
+  // One that stays busy is told as that, not as an upload that is gone.
+  refused = 0;
+  most = 1 << 30;
+  const absl::Status away = env_->WriteFile("s3://b/c", {"0123456789ab"});
+  EXPECT_FALSE(away.ok());
+  EXPECT_THAT(std::string(away.message()), HasSubstr("busy"));
+}
+
 TEST_F(StoreWriterTest, AnUploadThatIsNotFinishedIsGivenUp) {
   {
     auto file = env_->StartFile("s3://b/a");
