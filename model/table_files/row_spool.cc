@@ -1,7 +1,10 @@
 #include "model/table_files/row_spool.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,10 +30,26 @@ int OpenNameless(const std::string& dir) {
   return named;
 }
 
+// OK when the disk of `dir` can take so many bytes.
+absl::Status CheckRoom(const std::string& dir, uint64_t bytes) {
+  struct statfs kind;
+  struct statvfs disk;
+  if (statfs(dir.c_str(), &kind) != 0 || statvfs(dir.c_str(), &disk) != 0) return absl::OkStatus();
+  const bool memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC;
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (free >= bytes && !(memory && bytes > RowSpool::kMostMemoryBytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the rows, about ", bytes >> 20, " MiB, are divided by shard in a file in ", dir,
+      free < bytes ? absl::StrCat(", where ", free >> 20, " MiB are free") : ", which is memory",
+      "; let TMPDIR name a folder of a disk with room for them"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RowSpool>> RowSpool::Create(const std::string& dir, uint32_t parts,
-                                                           size_t record_bytes) {
+                                                           size_t record_bytes,
+                                                           uint64_t expected_bytes) {
+  SLUICE_RETURN_IF_ERROR(CheckRoom(dir, expected_bytes));
   const int fd = OpenNameless(dir);
   if (fd < 0) {
     return absl::InternalError(
@@ -80,22 +99,65 @@ absl::StatusOr<char*> RowSpool::Add(uint32_t number) {
   return place;
 }
 
-absl::Status RowSpool::Read(uint32_t number, std::string* records) const {
-  const Part& part = parts_[number];
-  records->resize(part.written.size() * buffer_bytes_ + part.filled);
-  char* to = records->data();
-  for (const uint64_t offset : part.written) {
-    for (size_t done = 0; done < buffer_bytes_;) {
-      const ssize_t n =
-          pread(fd_, to + done, buffer_bytes_ - done, static_cast<off_t>(offset + done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n == 0) errno = EIO;
-      if (n <= 0) return Error("read");
-      done += static_cast<size_t>(n);
-    }
-    to += buffer_bytes_;
+uint64_t RowSpool::PartBytes(uint32_t number) const {
+  return parts_[number].written.size() * buffer_bytes_ + parts_[number].filled;
+}
+
+absl::Status RowSpool::ReadFile(uint64_t offset, size_t n, char* to) const {
+  while (n > 0) {
+    const ssize_t read = pread(fd_, to, n, static_cast<off_t>(offset));
+    if (read < 0 && errno == EINTR) continue;
+    if (read == 0) errno = EIO;
+    if (read <= 0) return Error("read");
+    offset += static_cast<uint64_t>(read);
+    to += read;
+    n -= static_cast<size_t>(read);
   }
-  std::copy_n(part.buffer.data(), part.filled, to);
+  return absl::OkStatus();
+}
+
+absl::Status RowSpool::Read(uint32_t number, std::string* records) const {
+  records->resize(PartBytes(number));
+  return ReadRecords(number, 0, records->size() / record_bytes_, records->data());
+}
+
+absl::Status RowSpool::ReadRecords(uint32_t number, uint64_t first, size_t n, char* to) const {
+  const Part& part = parts_[number];
+  uint64_t at = first * record_bytes_;
+  for (uint64_t left = n * record_bytes_; left > 0;) {
+    const uint64_t buffer = at / buffer_bytes_, skipped = at % buffer_bytes_;
+    const auto bytes = static_cast<size_t>(std::min<uint64_t>(left, buffer_bytes_ - skipped));
+    if (buffer < part.written.size()) {
+      SLUICE_RETURN_IF_ERROR(ReadFile(part.written[buffer] + skipped, bytes, to));
+    } else {
+      std::copy_n(part.buffer.data() + skipped, bytes, to);
+    }
+    to += bytes;
+    at += bytes;
+    left -= bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> SpooledRows::ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                             uint32_t* rows) {
+  const size_t record = spool_.record_bytes();
+  records_.resize(n * record);
+  SLUICE_RETURN_IF_ERROR(spool_.ReadRecords(part_, first, n, records_.data()));
+  for (size_t i = 0; i < n; ++i) {
+    std::memcpy(&keys[i], records_.data() + i * record, sizeof(uint64_t));
+    rows[i] = static_cast<uint32_t>(first + i);
+  }
+  return n;
+}
+
+absl::Status SpooledRows::ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) {
+  const size_t record = spool_.record_bytes();
+  records_.resize(record);
+  for (size_t i = 0; i < n; ++i, to += stride) {
+    SLUICE_RETURN_IF_ERROR(spool_.ReadRecords(part_, rows[i], 1, records_.data()));
+    std::memcpy(to, records_.data() + sizeof(uint64_t), record - sizeof(uint64_t));
+  }
   return absl::OkStatus();
 }
 

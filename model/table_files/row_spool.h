@@ -13,23 +13,32 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/saved_model/shard_image.h"
 
 namespace sluice {
 
 class RowSpool {
  public:
   // The file is on the disk of the local folder `dir`, which exists. All records have
-  // `record_bytes`.
+  // `record_bytes`; about `expected_bytes` will be added. RESOURCE_EXHAUSTED: the disk has no room
+  // for them, or is memory, and they are more than kMostMemoryBytes.
   static absl::StatusOr<std::unique_ptr<RowSpool>> Create(const std::string& dir, uint32_t parts,
-                                                          size_t record_bytes);
+                                                          size_t record_bytes,
+                                                          uint64_t expected_bytes);
+  static constexpr uint64_t kMostMemoryBytes = 256 << 20;
   ~RowSpool();
   RowSpool(const RowSpool&) = delete;
   RowSpool& operator=(const RowSpool&) = delete;
 
   // The place of a new record of the part, for record_bytes, until the next call.
   absl::StatusOr<char*> Add(uint32_t part);
+  // Bytes of the part's records.
+  uint64_t PartBytes(uint32_t part) const;
   // Replaces *records by all of the part.
   absl::Status Read(uint32_t part, std::string* records) const;
+  // Copies the records [first, first + n) of the part.
+  absl::Status ReadRecords(uint32_t part, uint64_t first, size_t n, char* to) const;
+  size_t record_bytes() const { return record_bytes_; }
 
  private:
   struct Part {
@@ -39,6 +48,7 @@ class RowSpool {
   };
   RowSpool(int fd, std::string dir, uint32_t parts, size_t record_bytes);
   absl::Status Flush(Part* part);
+  absl::Status ReadFile(uint64_t offset, size_t n, char* to) const;
   absl::Status Error(const char* what) const;
 
   const int fd_;
@@ -47,6 +57,22 @@ class RowSpool {
   const size_t buffer_bytes_;  // whole records
   std::vector<Part> parts_;
   uint64_t end_ = 0;  // of the file
+};
+
+// Rows of a part that is too large for memory: keys are read in order, and each row by itself.
+class SpooledRows : public ShardRows {
+ public:
+  // `spool` outlives this.
+  SpooledRows(const RowSpool* spool, uint32_t part) : spool_(*spool), part_(part) {}
+  uint64_t size() const override { return spool_.PartBytes(part_) / spool_.record_bytes(); }
+  absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
+                                  uint32_t* rows) override;
+  absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override;
+
+ private:
+  const RowSpool& spool_;
+  const uint32_t part_;
+  std::string records_;
 };
 
 }  // namespace sluice

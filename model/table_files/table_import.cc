@@ -1,6 +1,7 @@
 #include "model/table_files/table_import.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -34,11 +35,24 @@ constexpr uint32_t kFewestShards = 16, kMostShards = 4096;
 constexpr uint64_t kShardBytes = 64 << 20;  // about, of a table whose job names no number of shards
 constexpr size_t kExamples = 3;
 
-// The first key that two of the records have.
-std::optional<uint64_t> RepeatedKey(const std::string& records, size_t record_bytes) {
-  std::vector<uint64_t> keys(records.size() / record_bytes);
-  const RecordRows rows(&records, record_bytes);
-  for (size_t i = 0; i < keys.size(); ++i) keys[i] = rows.Key(i);
+// Where rows may be divided that do not go to a folder of this host: on a disk, which /tmp may not
+// be.
+std::string TemporaryFolder() {
+  const char* const chosen = std::getenv("TMPDIR");
+  if (chosen != nullptr && *chosen != '\0') return chosen;
+  std::error_code ignored;
+  return std::filesystem::is_directory("/var/tmp", ignored) ? "/var/tmp" : "/tmp";
+}
+
+// The first key that two of the rows have.
+std::optional<uint64_t> RepeatedKey(ShardRows* rows) {
+  constexpr size_t kAtOnce = 4096;
+  std::vector<uint64_t> keys(rows->size());
+  uint32_t numbers[kAtOnce];
+  for (size_t i = 0; i < keys.size(); i += kAtOnce) {
+    const size_t n = std::min(kAtOnce, keys.size() - i);
+    if (!rows->ReadKeys(i, n, &keys[i], numbers).ok()) return std::nullopt;
+  }
   std::sort(keys.begin(), keys.end());
   const auto repeated = std::adjacent_find(keys.begin(), keys.end());
   return repeated == keys.end() ? std::nullopt : std::optional<uint64_t>(*repeated);
@@ -172,14 +186,7 @@ class Import {
   absl::Status ChooseShards() {
     if (std::find(free_shards_.begin(), free_shards_.end(), table_->name()) == free_shards_.end())
       return absl::OkStatus();
-    // A damaged header may claim any number of rows.
-    uint64_t bytes = std::min(source_->rows(), UINT64_MAX / RecordBytes()) * RecordBytes();
-    if (source_->rows() == 0) {
-      for (const std::string& file : options_.files) {
-        // Text takes about as much room as its numbers.
-        if (const auto size = env_->FileSize(file); size.ok()) bytes += *size;
-      }
-    }
+    const uint64_t bytes = ExpectedBytes();
     uint32_t shards = kFewestShards;
     while (shards < kMostShards && bytes / shards > kShardBytes) shards *= 2;
     if (shards == kFewestShards) return absl::OkStatus();
@@ -189,6 +196,18 @@ class Import {
                             CreateTableLayouts(base_.manifest.tables(), base_.job.train().seed()));
     table_ = base_.layouts[id].get();  // the earlier layouts are gone
     return absl::OkStatus();
+  }
+
+  // Of the rows of the source, about.
+  uint64_t ExpectedBytes() const {
+    constexpr uint64_t kMostRatio = 1000;  // of what is compressed
+    uint64_t size = 0;
+    for (const std::string& file : options_.files) size += env_->FileSize(file).value_or(0);
+    // Text takes about as much room as its numbers.
+    if (source_->rows() == 0) return size;
+    // A damaged header may claim any number of rows.
+    const uint64_t rows = std::min(source_->rows(), UINT64_MAX / RecordBytes());
+    return std::min(rows * RecordBytes(), size * kMostRatio);
   }
 
   // How the tables of the base are brought into the output.
@@ -247,21 +266,25 @@ class Import {
   }
 
   absl::Status WriteRows(const TableCopy& copy, Manifest* manifest) {
-    const std::string disk = env_->PlaceOf(options_.output).rename
-                                 ? options_.output
-                                 : std::filesystem::temp_directory_path().string();
-    SLUICE_ASSIGN_OR_RETURN(const auto spool,
-                            RowSpool::Create(disk, table_->num_files(), RecordBytes()));
+    const std::string disk =
+        env_->PlaceOf(options_.output).rename ? options_.output : TemporaryFolder();
+    SLUICE_ASSIGN_OR_RETURN(const auto spool, RowSpool::Create(disk, table_->num_files(),
+                                                               RecordBytes(), ExpectedBytes()));
     SLUICE_RETURN_IF_ERROR(SpoolRows(spool.get()));
     std::string records;
+    const auto rows_of = [&](uint32_t shard) -> std::unique_ptr<ShardRows> {
+      if (spool->PartBytes(shard) > options_.most_shard_bytes)
+        return std::make_unique<SpooledRows>(spool.get(), shard);
+      return std::make_unique<RecordRows>(&records, RecordBytes());
+    };
     for (uint32_t shard = 0; shard < table_->num_files(); ++shard) {
-      SLUICE_RETURN_IF_ERROR(spool->Read(shard, &records));
+      if (spool->PartBytes(shard) <= options_.most_shard_bytes)
+        SLUICE_RETURN_IF_ERROR(spool->Read(shard, &records));
       SLUICE_ASSIGN_OR_RETURN(CutState state, copy.StateOf(shard));
-      const auto cut = CutOfRows(
-          *table_, shard, std::make_unique<RecordRows>(&records, RecordBytes()), std::move(state));
+      const auto cut = CutOfRows(*table_, shard, rows_of(shard), std::move(state));
       auto file = WriteShardFile(options_.output, *table_, shard, cut.get(), env_, save_id_);
       if (absl::IsInvalidArgument(file.status())) {
-        if (const auto key = RepeatedKey(records, RecordBytes())) return NameRepeated(*key);
+        if (const auto key = RepeatedKey(rows_of(shard).get())) return NameRepeated(*key);
       }
       SLUICE_RETURN_IF_ERROR(file.status());
       *manifest->add_files() = *std::move(file);

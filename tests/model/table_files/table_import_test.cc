@@ -59,6 +59,21 @@ TEST_F(TableImportTest, KeysAndWeightsBecomeTheRowsOfAModel) {
   EXPECT_TRUE(RowsOf("ids").empty());
 }
 
+TEST_F(TableImportTest, AShardThatIsTooLargeForMemoryGivesTheSameModel) {
+  const auto whole = Import({WriteNpzFile("rows.npz", Rows(1000))});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  options_.output = Path("large");
+  options_.most_shard_bytes = 1;
+  const auto large = Import({Path("rows.npz")});
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(large->digest, whole->digest);
+  options_.output = Path("twice");
+  auto arrays = Rows(20);
+  auto* const keys = reinterpret_cast<uint64_t*>(arrays[0].bytes.data());
+  keys[7] = keys[3];
+  ExpectRefused({WriteNpzFile("twice.npz", arrays)}, {"occurs twice", "row 3", "row 7"});
+}
+
 TEST_F(TableImportTest, OtherTablesOfAJobHaveItsInitialValues) {
   ASSERT_TRUE(Import({WriteNpzFile("rows.npz", Rows(3))}).ok());
   const Manifest manifest = *ReadManifest(options_.output, env_);
