@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -112,12 +113,27 @@ ColumnKeys::ValueState ColumnKeys::KeysOf(const CellColumn& column,
   }
 }
 
+bool ColumnKeys::HasTexts(const DictionaryKeys& dictionary, const CellColumn& column) {
+  if (!dictionary.complete || dictionary.ends.size() != column.dictionary_size) return false;
+  size_t begin = 0;
+  for (size_t v = 0; v < column.dictionary_size; begin = dictionary.ends[v++]) {
+    const std::string_view text = column.text[v];
+    if (text.size() != dictionary.ends[v] - begin ||
+        std::memcmp(text.data(), dictionary.text.data() + begin, text.size()) != 0)
+      return false;
+  }
+  return true;
+}
+
 ColumnKeys::DictionaryKeys* ColumnKeys::DictionaryOf(const CellColumn& column,
                                                      const CompiledCategory& category) {
   if (column.kind != Kind::kText || column.codes == nullptr) return nullptr;
   DictionaryKeys* const dictionary = &dictionaries_[category.index];
   if (dictionary->id == column.dictionary_id) return dictionary;
   dictionary->id = column.dictionary_id;
+  // Each batch of a row group has its own copy of the dictionary. To compare is faster than to
+  // hash.
+  if (HasTexts(*dictionary, column)) return dictionary;
   const size_t size = column.dictionary_size;
   dictionary->own.resize(size);
   dictionary->hash.resize(size);
@@ -125,7 +141,11 @@ ColumnKeys::DictionaryKeys* ColumnKeys::DictionaryOf(const CellColumn& column,
   // Text that is a RAW key may be none.
   dictionary->complete = size <= column.dictionary_rows && !category.raw;
   dictionary->states.assign(size, dictionary->complete ? ValueState::kKey : ValueState::kUnknown);
+  dictionary->text.clear();
+  dictionary->ends.clear();
   for (size_t v = 0; v < size && dictionary->complete; ++v) {
+    dictionary->text.append(column.text[v]);
+    dictionary->ends.push_back(dictionary->text.size());
     const ValueKeys keys = KeysAndWord(category, column.text[v], &dictionary->words[v]);
     dictionary->own[v] = keys.own;
     dictionary->hash[v] = keys.key;

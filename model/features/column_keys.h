@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -45,6 +46,8 @@ class ColumnKeys {
   struct DictionaryKeys {
     uint64_t id = 0;
     bool complete = false;
+    std::string text;          // complete: the values, by which another copy is known
+    std::vector<size_t> ends;  // of each in `text`
     std::vector<ValueState> states;
     std::vector<uint64_t> own, hash;
     std::vector<uint32_t> words;  // of the vocabulary
@@ -77,6 +80,7 @@ class ColumnKeys {
   // What becomes of the value number `value` of a column that is not bucketed and no date.
   ValueState KeysOf(const CellColumn& column, const CompiledCategory& category, size_t value,
                     DictionaryKeys* dictionary, ValueKeys* keys, uint32_t* word) const;
+  static bool HasTexts(const DictionaryKeys& dictionary, const CellColumn& column);
   DictionaryKeys* DictionaryOf(const CellColumn& column, const CompiledCategory& category);
   // The word of the vocabulary, and the keys, of a value.
   static ValueKeys KeysAndWord(const CompiledCategory& category, std::string_view value,

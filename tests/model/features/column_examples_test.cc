@@ -333,6 +333,35 @@ TEST_F(ColumnExamplesTest, PlainColumnsFillWholeBlocks) {
   EXPECT_THAT(batch.numeric, ::testing::ElementsAre(1.5F, 2.5F, 3.5F));
 }
 
+TEST_F(ColumnExamplesTest, CopiesOfADictionaryAreToldFromOtherDictionaries) {
+  const auto schema = SchemaForTest(FeaturesForTest("features { name: 'c' categorical {} }"));
+  const auto appender = schema->NewColumnAppender();
+  const int64_t ones[] = {1, 1};
+  const int32_t codes[] = {1, 0};
+  uint64_t id = 0;
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"ab", "cd"}, {"ab", "cd"}, {"ab", "ce"}, {"abc", "e"}, {"ab", "ce"}, {"a", "c"}}) {
+    const std::vector<std::string_view> texts(words.begin(), words.end());
+    std::vector<CellColumn> columns(3);
+    columns[0].kind = Cell::Kind::kInteger;
+    columns[0].integers = ones;
+    columns[2].kind = Cell::Kind::kText;
+    columns[2].text = texts.data();
+    columns[2].codes = codes;
+    columns[2].dictionary_size = columns[2].dictionary_rows = 2;
+    columns[2].dictionary_id = ++id;
+    Batch batch = EmptyBatch(*schema);
+    ASSERT_TRUE(appender
+                    ->Append(columns.data(), 2, true, &batch,
+                             [](size_t, const absl::Status&) { FAIL() << "no row is bad"; })
+                    .ok());
+    for (size_t r = 0; r < 2; ++r) {
+      const Batch one = ExampleForTest(*schema, {{"c", words[static_cast<size_t>(codes[r])]}});
+      EXPECT_EQ(KeysOf(batch, r, 0), KeysOf(one, 0, 0)) << words[static_cast<size_t>(codes[r])];
+    }
+  }
+}
+
 TEST_F(ColumnExamplesTest, WeightsThatNoFeatureUsesAreRefused) {
   const auto schema = SchemaForTest(FeaturesForTest("features { name: 'c' categorical {} }"));
   const Cell one = Cell::Integer(3);
