@@ -120,6 +120,40 @@ std::string PathInJob(const std::string& file, const std::string& output) {
   return marked;
 }
 
+// The file as a pattern that finds it alone, and by which its folders `key=value` are columns: one
+// with a wildcard, [2] for 2, in the first of them. The path itself: it has none, or one whose
+// value begins with a character that may mean something there.
+std::string PatternInJob(const std::string& file, const std::string& output) {
+  std::string path = PathInJob(file, output);
+  if (HasScheme(file) && !absl::StartsWith(file, "s3://")) return path;
+  size_t begin = 0;  // of the folder
+  for (size_t at = 0; at < path.size(); ++at) {
+    if (path[at] == '/') begin = at + 1;
+    if (path[at] != '=' || at == begin || path.find('/', at) == std::string::npos) continue;
+    const char first = path[at + 1];
+    if (first < 0 || absl::string_view("]^!\\*?[{}/").find(first) != absl::string_view::npos)
+      return path;
+    path.insert(at + 2, "]");
+    path.insert(at + 1, "[");
+    return path;
+  }
+  return path;
+}
+
+// Whether the proposed job reads the files that were looked at, and not copies of their lines.
+bool NamesFiles(const TableProfile& table, const CheckOptions& options) {
+  return !RolesOf(table.files).eval.empty() || options.hold_out == 0 || options.output.empty();
+}
+
+// Whether folders of the files are columns of the proposed job.
+bool HasFolders(const TableProfile& table, const CheckOptions& options) {
+  const auto pattern = [&](const std::string& file) {
+    return PatternInJob(file, options.output) != PathInJob(file, options.output);
+  };
+  return !table.folder_columns.empty() && NamesFiles(table, options) &&
+         std::all_of(options.files.begin(), options.files.end(), pattern);
+}
+
 // The files of the parts that the lines of one file are copied to.
 struct PartFiles {
   std::string train, eval;
@@ -165,9 +199,12 @@ absl::StatusOr<std::string> NameFiles(const TableProfile& table, const CheckOpti
                                       Copies* copies) {
   const FileRoles roles = RolesOf(table.files);
   DataConfig* const data = proposal->job.mutable_data();
+  const bool folders = HasFolders(table, options);
   const auto add = [&](const std::vector<std::string>& files,
                        google::protobuf::RepeatedPtrField<std::string>* to) {
-    for (const std::string& file : files) *to->Add() = PathInJob(file, options.output);
+    for (const std::string& file : files) {
+      *to->Add() = folders ? PatternInJob(file, options.output) : PathInJob(file, options.output);
+    }
   };
   if (!roles.eval.empty()) {
     add(roles.train, data->mutable_train_files());
@@ -258,11 +295,11 @@ std::vector<std::string> HeaderOf(const ParsedCommand& command, const CheckOptio
   return lines;
 }
 
-// A job that names its files one by one has no columns of folders.
-void LeaveOutFolders(const TableProfile& table, const CheckOptions& options,
-                     JobProposal* proposal) {
-  for (const ColumnProfile& column : table.folder_columns) {
-    proposal->left_out.emplace_back(
+// A job that reads copies of lines, or files that no pattern names, has no columns of folders.
+void LeaveOutFolders(const CheckOptions& options, TableProfile* table) {
+  if (HasFolders(*table, options)) return;
+  for (const ColumnProfile& column : table->folder_columns) {
+    table->no_features.emplace_back(
         column.name(),
         absl::StrCat("it is the name of a folder, and a column only of jobs whose data.train_files "
                      "and data.eval_files are patterns, such as ",
@@ -302,8 +339,8 @@ int Check(const ParsedCommand& command, const CheckOptions& options) {
     }
     return ReportError(label.status());
   }
+  LeaveOutFolders(options, &*table);
   JobProposal proposal = ProposeJob(*table, *label, JobNameOf(options));
-  LeaveOutFolders(*table, options, &proposal);
   const std::vector<std::string> suspicious = SuspiciousColumns(*table, *label);
   if (!json) std::cout << ProposalText(*table, *label, proposal, suspicious);
   if (proposal.job.features().empty()) {

@@ -99,9 +99,14 @@ class Proposer {
       ProposeCriteo();
       return std::move(proposal_);
     }
-    for (const ColumnProfile& column : table_.columns) names_.insert(column.name());
+    for (const auto* const columns : {&table_.columns, &table_.folder_columns}) {
+      for (const ColumnProfile& column : *columns) names_.insert(column.name());
+    }
     for (size_t c = 0; c < table_.columns.size(); ++c) {
       if (c != label_.column && CanBeFeature(table_.columns[c])) ProposeColumn(table_.columns[c]);
+    }
+    for (const ColumnProfile& column : table_.folder_columns) {
+      if (CanBeFeature(column)) ProposeColumn(column);
     }
     ProposeCrosses();
     ProposeModel();

@@ -315,7 +315,11 @@ train { batch_size: 64 epochs: 8 seed: 1 }
         (day,) = report["folder_columns"]
         self.assertEqual((day["name"], day["type"], day["distinct"], day["cells"]), ("day", "date", 2, report["lines"]))
         self.assertEqual((day["earliest"], day["latest"]), ("2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"))
-        self.assertIn("day", report["left_out"])
+        self.assertIn("day=[2]026-11-0", report["job"])
+        self.assertIn("date_part: DAY_OF_WEEK", report["job"])
+        job = self.tmp / "folders.textproto"
+        self.check(pattern, "--output=%s" % job)
+        self.launch("--server_num=1", "--worker_num=1", job=job, name="folders")
         self.assertRegex(self.check(pattern), r"(?m)^  day +folder, date +0 % +2  2026-11-01\.\.2026-11-02$")
         self.assertEqual(json.loads(self.check(folder / "part.csv", "--json"))["folder_columns"], [])
 
