@@ -5,7 +5,10 @@ import http.server
 import json
 import os
 import pathlib
+import select
 import shutil
+import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -23,8 +26,8 @@ TRAIN = ("day=2026-11-01/a b+c%41.csv", "day=2026-11-02/\u00fc&'~.csv")
 
 class FaultyProxy(http.server.ThreadingHTTPServer):
     """Forwards requests to a store on this machine. `fault(number, method, path)` names what breaks: "busy", "cut",
-    "slow", "other" (another version), "lost" (the request is carried out, and no answer comes), or None. `after(method,
-    path)` is called when a request was carried out, before its answer. `region`: requests that are signed for another are
+    "slow", "other" (another version), "lost" (the request is carried out, and no answer comes), "never" (no answer comes, and
+    the connection stays), or None. `after(method, path)` is called when a request was carried out, before its answer. `region`: requests that are signed for another are
     refused as S3 does; "": for any. `sent`: bytes of GET's answers by path; `ranges`: their first and last bytes. `tls`: the
     context to speak TLS with."""
     daemon_threads = True
@@ -46,6 +49,9 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
                     self.send_response(503)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
+                    return
+                if fault == "never":
+                    proxy.ended.wait()
                     return
                 if proxy.region and "/%s/s3/" % proxy.region not in self.headers.get("Authorization", ""):
                     # Listings go to any region of the store; S3 sees at once that a signature is for another.
@@ -104,6 +110,7 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
         self.sent = {}
         self.ranges = {}
         self.region = ""
+        self.ended = threading.Event()
         self.fault = lambda number, method, path: None
         self.after = lambda method, path: None
         super().__init__(("127.0.0.1", free_port()), Handler)
@@ -158,6 +165,39 @@ class RangeServer(http.server.ThreadingHTTPServer):
         pass
 
 
+class ConnectProxy(socketserver.ThreadingTCPServer):
+    """A proxy for HTTPS. `asked`: the first lines of the requests."""
+    daemon_threads = True
+
+    def __init__(self):
+        asked = self.asked = []
+
+        class Handler(socketserver.StreamRequestHandler):
+            rbufsize = 0  # what follows the request belongs to the tunnel
+
+            def handle(self):
+                line = self.rfile.readline().decode().strip()
+                asked.append(line)
+                while self.rfile.readline().strip():
+                    pass
+                host, port = line.split()[1].split(":")
+                with socket.create_connection((host, int(port))) as there:
+                    self.connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    ends = {self.connection: there, there: self.connection}
+                    while True:
+                        for end in select.select(list(ends), [], [])[0]:
+                            part = end.recv(1 << 16)
+                            if not part:
+                                return
+                            ends[end].sendall(part)
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        pass  # a program that ends leaves its connections
+
+
 class StoreTest(SluiceTest):
     """Starts a store with two data files (TRAIN), which are also in tmp/files."""
 
@@ -195,6 +235,7 @@ class StoreTest(SluiceTest):
         proxy = FaultyProxy(self.port, tls)
         self.addCleanup(proxy.server_close)
         self.addCleanup(proxy.shutdown)
+        self.addCleanup(proxy.ended.set)
         return proxy
 
     def enterContextManager(self, process):
@@ -264,13 +305,18 @@ class PlacesTest(StoreTest):
         there, _ = self.train("%s/a.csv,%s/moved/b.csv" % (url, url), name="there")
         self.assertEqual(there["model_digest"], here["model_digest"])
 
-    def test_a_store_with_https_needs_a_certificate_that_is_trusted(self):
+    def make_certificate(self):
+        """A certificate for 127.0.0.1, and the context of a server with it."""
         certificate, key = self.tmp / "store.pem", self.tmp / "store.key"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9",
                         "-subj", "/CN=store", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
                        check=True, stderr=subprocess.DEVNULL)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(certificate, key)
+        return certificate, tls
+
+    def test_a_store_with_https_needs_a_certificate_that_is_trusted(self):
+        certificate, tls = self.make_certificate()
         proxy = self.start_proxy(tls)
         files, port = "s3://data/day=*/*.csv", proxy.server_address[1]
         for host, trusted in (("127.0.0.1", None), ("127.0.0.1", self.tmp / "none.pem"), ("localhost", certificate)):
@@ -286,6 +332,37 @@ class PlacesTest(StoreTest):
         there = json.loads(self.text("there/result.json"))
         self.assertEqual(there["model_digest"], here["model_digest"])
         self.assertEqual(self.proxy.requests, 0)
+
+    def test_a_store_is_reached_through_a_proxy(self):
+        certificate, tls = self.make_certificate()
+        proxy = self.start_proxy(tls)
+        tunnel = ConnectProxy()
+        self.addCleanup(tunnel.server_close)
+        self.addCleanup(tunnel.shutdown)
+        os.environ.update({"AWS_ENDPOINT_URL": "https://127.0.0.1:%d" % proxy.server_address[1], "AWS_CA_BUNDLE": str(certificate),
+                           "HTTPS_PROXY": "http://127.0.0.1:%d" % tunnel.server_address[1]})
+        self.addCleanup(os.environ.pop, "HTTPS_PROXY")
+        result, _ = self.train("s3://data/day=*/*.csv")
+        self.assertEqual(result["examples"], 6000)
+        self.assertGreater(proxy.requests, 0)
+        # Each daemon, and the command, have connections of their own.
+        self.assertGreaterEqual(len(tunnel.asked), 3)
+        self.assertEqual(set(tunnel.asked), {"CONNECT 127.0.0.1:%d HTTP/1.1" % proxy.server_address[1]})
+
+    def test_an_answer_that_never_comes_is_asked_for_again(self):
+        here, _ = self.train(self.local / "day=*" / "*.csv", name="here")
+        hung = []
+
+        def fault(number, method, path):
+            # The command has looked at the files; of what the workers read one answer does not come.
+            if hung or method != "GET" or "?" in path or not (self.tmp / "there.log" / "workerlog.0").exists():
+                return None
+            hung.append(path)
+            return "never"
+        self.proxy.fault = fault
+        there, _ = self.train("s3://data/day=*/*.csv", name="there")
+        self.assertEqual(len(hung), 1)
+        self.assertEqual(there["model_digest"], here["model_digest"])
 
     def test_a_bucket_of_another_region_is_named_at_the_start(self):
         self.proxy.region = "eu-west-3"
