@@ -28,6 +28,9 @@ inline constexpr uint32_t kDeltaVersion = 4;
 // The manifest is that of a delta (ExportFacts).
 inline bool IsDelta(const Manifest& manifest) { return manifest.export_().from() != 0; }
 
+// In a job with exports the cuts with even numbers are exports, and the others checkpoints.
+inline bool IsExportCut(uint64_t cut) { return cut % 2 == 0; }
+
 // The configuration of the job that made a member, whose manifest the caller has read. As
 // ReadModelJob.
 absl::StatusOr<JobConfig> ReadExportJob(const std::string& dir, const Manifest& manifest, Env* env);

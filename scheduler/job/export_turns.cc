@@ -11,9 +11,9 @@ bool ExportTurns::GivesWay(absl::Time now) {
   return true;
 }
 
-void ExportTurns::ExportOver(bool gave_way) {
+void ExportTurns::ExportOver(bool given_up) {
   export_was_last_ = true;
-  if (!gave_way) gave_way_ = false;
+  if (!given_up) gave_way_ = false;
   in_way_since_ = absl::InfiniteFuture();
 }
 

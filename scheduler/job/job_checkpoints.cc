@@ -560,7 +560,7 @@ void JobCheckpoints::CloseExport(const std::string& error, bool counts, absl::Ti
     exports_->pace().NoteLoss(results_.writers_stop_at(), now);
   }
   over_ = open_->number;
-  turns_.ExportOver(/*gave_way=*/!error.empty() && !counts);
+  turns_.ExportOver(/*given_up=*/!error.empty() && !counts);
   // What passed meanwhile is made up for, but an end that waited for this one goes first.
   open_.reset();
   asked_ = {};

@@ -42,7 +42,7 @@ class RowDeletion {
   uint64_t id() const { return id_; }
   const Rows& rows() const { return rows_; }
   // Begins a deletion. Members may have been told of checkpoints up to number `told`. With
-  // `exports` the odd numbers alone are checkpoints (JobCheckpoints). REQUIRES: none is under way;
+  // `exports` the odd numbers alone are checkpoints (ExportTurns). REQUIRES: none is under way;
   // id is above 0 and no other one of the cluster has had it.
   void Begin(uint64_t id, Rows rows, uint32_t pserver_num, uint64_t told, bool exports,
              absl::Time now);

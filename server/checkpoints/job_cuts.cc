@@ -28,7 +28,7 @@ void JobCuts::Begin(uint64_t number, uint64_t step, const JobView& view,
   options.step = step;
   options.directory = CheckpointFolder(options_.root, step);
   options.save_id = CheckpointSaveId(options_.instance, number);
-  const bool is_export = !options_.export_root.empty() && number % 2 == 0;
+  const bool is_export = !options_.export_root.empty() && IsExportCut(number);
   if (is_export) options.directory = ExportFolder(options_.export_root, options_.instance, number);
   options.budget = options_.writer->NewBudget(options_.available_memory());
   options.env = options_.env;

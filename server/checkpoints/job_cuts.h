@@ -26,7 +26,7 @@ class JobCuts {
  public:
   struct Options {
     std::string root;  // the folder of the job's checkpoints; empty: none can be made
-    // The folder of the job's exports, whose cuts have even numbers; empty: it makes none.
+    // The folder of the job's exports (IsExportCut); empty: it makes none.
     std::string export_root;
     uint64_t instance = 0;
     CutWriter* writer = nullptr;  // these outlive the job's cuts

@@ -35,7 +35,7 @@ TEST(ExportTurnsTest, WhatIsDueAtOnceTakesTurns) {
   EXPECT_FALSE(turns.ExportGoesFirst()) << "the first is a checkpoint";
   turns.CheckpointOver();
   EXPECT_TRUE(turns.ExportGoesFirst());
-  turns.ExportOver(/*gave_way=*/false);
+  turns.ExportOver(/*given_up=*/false);
   EXPECT_FALSE(turns.ExportGoesFirst());
 }
 
@@ -45,11 +45,11 @@ TEST(ExportTurnsTest, AnExportGivesWayAfterTheWaitAndTheNextOneDoesNot) {
   EXPECT_FALSE(turns.GivesWay(TurnAt(159.5)));
   EXPECT_TRUE(turns.GivesWay(TurnAt(160)));
   EXPECT_FALSE(turns.GivesWay(TurnAt(161))) << "once";
-  turns.ExportOver(/*gave_way=*/true);
+  turns.ExportOver(/*given_up=*/true);
   turns.CheckpointOver();
   EXPECT_FALSE(turns.GivesWay(TurnAt(200)));
   EXPECT_FALSE(turns.GivesWay(TurnAt(10'000))) << "it may finish";
-  turns.ExportOver(/*gave_way=*/false);
+  turns.ExportOver(/*given_up=*/false);
   EXPECT_FALSE(turns.GivesWay(TurnAt(20'000))) << "the wait begins anew with each export";
   EXPECT_TRUE(turns.GivesWay(TurnAt(20'060)));
 }
