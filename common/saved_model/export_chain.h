@@ -63,14 +63,16 @@ absl::Status CheckFollows(const ExportMember& before, const ExportMember& next);
 absl::Status CheckChain(const std::vector<ExportMember>& chain);
 
 // The chains in the folder of an export, the one with the newest base first; the members of each in
-// order. Folders without a manifest are left out. A member that cannot be read, or that follows no
-// other, is described in *problems (may be null) and ends up in no chain. NOT_FOUND: `root` cannot
-// be listed.
+// order. Folders without a manifest are left out. A member that is damaged, cannot be read or
+// follows no other is described in *problems and ends up in no chain. With null it is only left
+// out; but a manifest that could not be read, whatever it contains, is an error, since it may be
+// that of the newest base. NOT_FOUND: there is no `root`.
 absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
     const std::string& root, Env* env, std::vector<absl::Status>* problems);
 
 // ALREADY_EXISTS, naming a base under `root` and the fix, if a job with another output folder has
-// made it. OK without a `root`. A job whose configuration is lost counts as another one.
+// made it. OK without a `root`; other errors: it cannot be read. A job whose configuration is lost
+// counts as another one.
 absl::Status CheckOwnExports(const std::string& root, const std::string& output_dir, Env* env);
 
 // Reads every byte of a member and compares it with its digests. DATA_LOSS names what differs.

@@ -393,7 +393,13 @@ absl::Status JobFolder::Export(const OutputAction& made) {
     facts->set_order(before.facts().order());
   } else {
     // Newer than all others, also where an earlier run had a clock that was ahead of this one.
+    // Behind one that it did not see it would be removed at once.
     const auto chains = ListChains(root, env_, nullptr);
+    if (!chains.ok() && !absl::IsNotFound(chains.status())) {
+      return absl::Status(chains.status().code(),
+                          absl::StrCat("the exports in ", root, ", which a new base must follow, ",
+                                       "cannot be read: ", chains.status().message()));
+    }
     const bool first = !chains.ok() || chains->empty();
     facts->set_order(first ? 1 : chains->front().front().facts().order() + 1);
   }

@@ -1,5 +1,5 @@
 // The real file system with a hook before and one after each change, which can make the disk full,
-// slow or dead.
+// slow or dead, and one before each read.
 #pragma once
 
 #include <functional>
@@ -19,14 +19,19 @@ class HookedEnv : public Env {
   std::function<absl::Status(const std::string& what, const std::string& path)> before;
   // Runs after each change that succeeded; may be empty.
   std::function<void(const std::string& what, const std::string& path)> after;
+  // Runs before ReadFile, ReadRange and List, on their threads. When it fails, they return its
+  // status. May be empty.
+  std::function<absl::Status(const std::string& path)> before_read;
   // A write that `before` refuses leaves half of its bytes in an unfinished file, as a crash would.
   bool tears_writes = false;
 
   absl::StatusOr<std::string> ReadFile(const std::string& path) override {
+    if (const absl::Status refused = BeforeRead(path); !refused.ok()) return refused;
     return real_->ReadFile(path);
   }
   absl::StatusOr<std::string> ReadRange(const std::string& path, uint64_t offset,
                                         uint64_t n) override {
+    if (const absl::Status refused = BeforeRead(path); !refused.ok()) return refused;
     return real_->ReadRange(path, offset, n);
   }
   absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
@@ -59,6 +64,7 @@ class HookedEnv : public Env {
     return Change("rmdir", path, [&] { return real_->RemoveDir(path); });
   }
   absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    if (const absl::Status refused = BeforeRead(path); !refused.ok()) return refused;
     return real_->List(path);
   }
   bool Exists(const std::string& path) override { return real_->Exists(path); }
@@ -87,6 +93,10 @@ class HookedEnv : public Env {
     const std::unique_ptr<NewFile> file_;
     std::string first_;
   };
+
+  absl::Status BeforeRead(const std::string& path) const {
+    return before_read ? before_read(path) : absl::OkStatus();
+  }
 
   // Makes a change between its hooks. `bytes` are what a torn write leaves half of.
   absl::Status Change(const std::string& what, const std::string& path,

@@ -18,6 +18,7 @@
 #include "common/saved_model/manifest.h"
 #include "common/saved_model/saved_model.h"
 #include "common/table/table_layout.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/common/saved_model/rows_of_map.h"
 
 namespace sluice {
@@ -275,6 +276,31 @@ TEST_F(ExportChainTest, TheFolderOfAnotherJobIsRefused) {
   const absl::Status refused = CheckOwnExports(root, "/other", Env::Real());
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(refused.message()), HasSubstr(chain[0].dir));
+}
+
+TEST_F(ExportChainTest, AFolderThatCannotBeReadIsNotEmpty) {
+  job_.set_output_dir("/out");
+  const std::string root = root_ + "/export", other = SmallChain()[0].dir + "/MANIFEST";
+  std::string unreadable;
+  HookedEnv env;
+  env.before_read = [&](const std::string& path) {
+    return path == unreadable ? absl::UnavailableError("no answer") : absl::OkStatus();
+  };
+  for (const std::string& path : {root, other}) {
+    SCOPED_TRACE(path);
+    unreadable = path;
+    EXPECT_TRUE(absl::IsUnavailable(ListChains(root, &env, nullptr).status()));
+    EXPECT_TRUE(absl::IsUnavailable(CheckOwnExports(root, "/other", &env)));
+  }
+  // Who is told of it gets the others.
+  std::vector<absl::Status> problems;
+  EXPECT_TRUE(ListChains(root, &env, &problems).ok());
+  ASSERT_FALSE(problems.empty());
+  EXPECT_TRUE(absl::IsUnavailable(problems[0])) << problems[0];
+  // A damaged member stays damaged.
+  ASSERT_TRUE(Env::Real()->WriteFile(other, {"nothing"}).ok());
+  EXPECT_TRUE(ListChains(root, Env::Real(), nullptr).ok());
+  EXPECT_TRUE(absl::IsNotFound(ListChains(root + "/none", Env::Real(), nullptr).status()));
 }
 
 TEST_F(ExportChainTest, AClockThatWasSetBackMakesNoBaseOlder) {

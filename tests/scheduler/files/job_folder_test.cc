@@ -58,6 +58,17 @@ class JobFolderTest : public testing::Test {
     action.config.set_trace_file(trace_file_);
     return action;
   }
+  OutputAction ExportAction(uint64_t from, uint64_t to, uint64_t instance) {
+    OutputAction made = Action(OutputAction::kCheckpoint, dir_);
+    made.config.mutable_export_()->set_keep(1);
+    made.save_id = CheckpointSaveId(instance, to);
+    made.number = to;
+    ExportFacts* const facts = made.manifest.mutable_export_();
+    facts->set_instance(instance);
+    facts->set_from(from);
+    facts->set_to(to);
+    return made;
+  }
   // Runs a job from begin to end. A digest means that it has saved a model.
   absl::Status Run(const std::string& status, const std::string& number, std::string dir = "") {
     const std::string save_id = "00000000000000" + number;
@@ -167,15 +178,7 @@ TEST_F(JobFolderTest, AFinishedRunWithoutModelStaysFinishedAfterACancelledOne) {
 // An export that breaks at any of its changes of files leaves a chain that holds.
 TEST_F(JobFolderTest, ExportsGrowAChainOfWhichNoneIsWrong) {
   const auto action = [&](uint64_t from, uint64_t to, uint64_t instance = 7) {
-    OutputAction made = Action(OutputAction::kCheckpoint, dir_);
-    made.config.mutable_export_()->set_keep(1);
-    made.save_id = CheckpointSaveId(instance, to);
-    made.number = to;
-    ExportFacts* const facts = made.manifest.mutable_export_();
-    facts->set_instance(instance);
-    facts->set_from(from);
-    facts->set_to(to);
-    return made;
+    return ExportAction(from, to, instance);
   };
   int changes = 0, fails_at = 0;
   env_.before = [&](const std::string&, const std::string&) {
@@ -224,6 +227,44 @@ TEST_F(JobFolderTest, ExportsGrowAChainOfWhichNoneIsWrong) {
   const auto chains = ListChains(root, Env::Real(), nullptr);
   ASSERT_EQ(chains->size(), 1u);
   EXPECT_EQ(chains->front().front().facts().instance(), 9u);
+}
+
+// Whichever read fails, a base is the newest, or there is none.
+TEST_F(JobFolderTest, ABaseWhosePlaceCannotBeReadFails) {
+  JobFolder folder(&env_, "h");
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.config.mutable_export_()->set_every_steps(5);
+  ASSERT_TRUE(folder.Begin(started).ok());
+  std::string warning;
+  uint64_t newest = 7;
+  ASSERT_TRUE(folder.Checkpoint(ExportAction(0, 2, newest), &warning).ok());
+  int reads = 0, fails_at = 0, failed = 0;
+  env_.before_read = [&](const std::string&) {
+    return ++reads == fails_at ? absl::UnavailableError("no answer") : absl::OkStatus();
+  };
+  for (int at = 1;; ++at) {
+    SCOPED_TRACE(at);
+    ASSERT_LT(at, 1000);
+    const uint64_t instance = 7 + static_cast<uint64_t>(at);
+    OutputAction next = ExportAction(0, 2, instance);
+    next.time -= absl::Hours(at);  // so that only the order tells that it is newer
+    reads = 0;
+    fails_at = at;
+    const absl::Status made = folder.Checkpoint(next, &warning);
+    const bool fired = reads >= at;
+    fails_at = 0;
+    if (made.ok()) newest = instance;
+    if (!made.ok()) folder.Discard(next);
+    failed += made.ok() ? 0 : 1;
+    const auto chains = ListChains(dir_ + "/export", Env::Real(), nullptr);
+    ASSERT_TRUE(chains.ok());
+    ASSERT_FALSE(chains->empty());
+    EXPECT_EQ(chains->front().front().facts().instance(), newest) << made;
+    if (!fired) break;
+    // Older chains stay when the reads before their removal fail.
+    RemoveOldChains(dir_ + "/export", 1, newest, 3, Env::Real());
+  }
+  EXPECT_GE(failed, 2) << "the list, and the manifest of a member";
 }
 
 TEST_F(JobFolderTest, TheExportsOfAnotherJobStay) {
