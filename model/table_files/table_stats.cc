@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/saved_model/checkpoint.h"
 #include "common/saved_model/manifest.h"
+#include "common/saved_model/saved_model.h"
 #include "common/saved_model/shard_file_reader.h"
 #include "model/table_files/model_folder.h"
 #include "model/table_files/row_ages.h"
@@ -113,6 +115,32 @@ absl::StatusOr<TableStats> StatTable(const ModelFolder& folder, const TableLayou
   return stats;
 }
 
+absl::StatusOr<FolderStats> StatFolder(const std::string& dir, const std::string& name, Env* env) {
+  SLUICE_ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Read(dir, env));
+  FolderStats stats;
+  stats.checkpoint = folder.checkpoint();
+  stats.global_step = folder.manifest.global_step();
+  std::vector<const TableLayout*> tables;
+  if (!name.empty()) {
+    SLUICE_ASSIGN_OR_RETURN(const TableLayout* const table,
+                            ChooseSparseTable(dir, folder.layouts, name));
+    tables.push_back(table);
+  } else {
+    for (const auto& layout : folder.layouts) {
+      if (layout->sparse()) tables.push_back(layout.get());
+    }
+    if (tables.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(dir, " has no sparse table; dense tables have no rows"));
+    }
+  }
+  for (const TableLayout* const table : tables) {
+    SLUICE_ASSIGN_OR_RETURN(TableStats one, StatTable(folder, *table, env));
+    stats.tables.push_back(std::move(one));
+  }
+  return stats;
+}
+
 }  // namespace
 
 void PowerHistogram::Add(double figure) {
@@ -150,29 +178,14 @@ std::vector<PowerHistogram::Bucket> PowerHistogram::Buckets() const {
 }
 
 absl::StatusOr<FolderStats> StatTables(const std::string& dir, const std::string& name, Env* env) {
-  SLUICE_ASSIGN_OR_RETURN(const ModelFolder folder, ModelFolder::Read(dir, env));
-  FolderStats stats;
-  stats.checkpoint = folder.checkpoint();
-  stats.global_step = folder.manifest.global_step();
-  std::vector<const TableLayout*> tables;
-  if (!name.empty()) {
-    SLUICE_ASSIGN_OR_RETURN(const TableLayout* const table,
-                            ChooseSparseTable(dir, folder.layouts, name));
-    tables.push_back(table);
-  } else {
-    for (const auto& layout : folder.layouts) {
-      if (layout->sparse()) tables.push_back(layout.get());
-    }
-    if (tables.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(dir, " has no sparse table; dense tables have no rows"));
-    }
-  }
-  for (const TableLayout* const table : tables) {
-    SLUICE_ASSIGN_OR_RETURN(TableStats one, StatTable(folder, *table, env));
-    stats.tables.push_back(std::move(one));
-  }
-  return stats;
+  SLUICE_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(dir, env));
+  absl::StatusOr<FolderStats> stats = StatFolder(dir, name, env);
+  if (!absl::IsNotFound(stats.status()) && !absl::IsDataLoss(stats.status())) return stats;
+  const absl::StatusOr<Manifest> now = ReadManifest(dir, env);
+  const bool replaced = now.ok() && SaveIdOfCheckpoint(*now) != SaveIdOfCheckpoint(manifest);
+  if (!absl::IsNotFound(now.status()) && !replaced) return stats;
+  return absl::NotFoundError(absl::StrCat(dir, replaced ? " was replaced" : " was removed",
+                                          " while it was read; give a newer one"));
 }
 
 }  // namespace sluice

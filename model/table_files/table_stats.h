@@ -63,7 +63,8 @@ struct FolderStats {
 };
 
 // `table`: "" stands for all sparse tables. INVALID_ARGUMENT: the folder has no such table, or none
-// that is sparse. DATA_LOSS names a damaged file.
+// that is sparse. DATA_LOSS names a damaged file. NOT_FOUND also when the model or checkpoint was
+// removed, or replaced by another save, while it was read.
 absl::StatusOr<FolderStats> StatTables(const std::string& folder, const std::string& table,
                                        Env* env);
 

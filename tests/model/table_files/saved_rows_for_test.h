@@ -90,7 +90,8 @@ class SavedRowsTest : public TableFilesTest {
   }
 
   // Writes a checkpoint with these rows and facts_, or a model with their weights.
-  void WriteFolder(const std::string& dir, const SavedTable& rows, bool state, Env* env) {
+  void WriteFolder(const std::string& dir, const SavedTable& rows, bool state, Env* env,
+                   const std::string& save_id = kSaveId) {
     ModelFolder base;
     base.dir = "the job";
     base.job = job_;
@@ -107,7 +108,7 @@ class SavedRowsTest : public TableFilesTest {
       const auto copy = TableCopy::Create(base, /*saved=*/false, *table, state, env);
       ASSERT_TRUE(copy.ok()) << copy.status();
       if (table->name() != "embedding") {
-        ASSERT_TRUE(copy->Write(dir, kSaveId, &manifest).ok());
+        ASSERT_TRUE(copy->Write(dir, save_id, &manifest).ok());
         continue;
       }
       std::vector<std::string> records(kShards);
@@ -125,20 +126,22 @@ class SavedRowsTest : public TableFilesTest {
             8 + (state ? kRowHistoryBytes : 0) + FloatsOf(*table, state) * sizeof(float);
         const auto cut = CutOfRows(*table, shard,
                                    std::make_unique<RecordRows>(&records[shard], bytes), cut_state);
-        auto file = WriteShardFile(dir, *table, shard, cut.get(), env, kSaveId);
+        auto file = WriteShardFile(dir, *table, shard, cut.get(), env, save_id);
         ASSERT_TRUE(file.ok()) << file.status();
         *manifest.add_files() = *file;
       }
     }
-    if (state) AddWorkerFile(dir, env, &manifest);
-    const absl::Status prepared = state ? PrepareCheckpoint(dir, job_, manifest, env, kSaveId)
-                                        : PrepareModel(dir, job_, manifest, env, kSaveId).status();
+    if (state) AddWorkerFile(dir, save_id, env, &manifest);
+    const absl::Status prepared = state ? PrepareCheckpoint(dir, job_, manifest, env, save_id)
+                                        : PrepareModel(dir, job_, manifest, env, save_id).status();
     ASSERT_TRUE(prepared.ok()) << prepared;
-    ASSERT_TRUE(CommitModel(dir, env, kSaveId).ok());
+    ASSERT_TRUE(CommitModel(dir, env, save_id).ok());
   }
 
-  static void AddWorkerFile(const std::string& dir, Env* env, Manifest* manifest) {
-    const std::string name = WorkerFileName(0, kSaveId), text = absl::StrCat(kOwnGeoStateMagic, " of a worker");
+  static void AddWorkerFile(const std::string& dir, const std::string& save_id, Env* env,
+                            Manifest* manifest) {
+    const std::string name = WorkerFileName(0, save_id),
+                      text = absl::StrCat(kOwnGeoStateMagic, " of a worker");
     ASSERT_TRUE(env->WriteFile(absl::StrCat(dir, "/", name), {text}).ok());
     SavedFile* const file = manifest->add_files();
     file->set_name(name);

@@ -1,8 +1,13 @@
 #include "model/table_files/table_stats.h"
 
 #include <cmath>
+#include <filesystem>
+#include <functional>
+#include <mutex>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/model/table_files/saved_rows_for_test.h"
 
 namespace sluice {
@@ -107,6 +112,35 @@ TEST_F(TableStatsTest, DamageAndDenseTablesAreNamed) {
   const auto stats = StatTables(Path("step-600"), "embedding", env_);
   EXPECT_EQ(stats.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(stats.status().message()), HasSubstr("embedding-2"));
+}
+
+// As RemoveOldCheckpoints of the job that makes the next one: the manifest goes first.
+TEST_F(TableStatsTest, ACheckpointThatGoesOrIsReplacedMeanwhileIsNotDamaged) {
+  const std::string dir = Path("step-600");
+  const auto stats_while = [&](const std::function<void()>& change) {
+    std::filesystem::remove_all(dir);
+    WriteFolder(dir, RandomRows(300, 4), /*state=*/true, env_);
+    HookedEnv env;
+    std::once_flag once;
+    // Once the manifest and the job have been read, and before any table is.
+    env.before_read = [&](const std::string& path) {
+      if (absl::EndsWith(path, ".shard")) std::call_once(once, change);
+      return absl::OkStatus();
+    };
+    return StatTables(dir, "", &env).status();
+  };
+  const absl::Status gone = stats_while([&] { RemoveModel(dir, env_); });
+  EXPECT_TRUE(absl::IsNotFound(gone)) << gone;
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("was removed"));
+  const absl::Status replaced = stats_while([&] {
+    RemoveModel(dir, env_);
+    WriteFolder(dir, RandomRows(300, 5), /*state=*/true, env_, "00000000000000ac");
+  });
+  EXPECT_TRUE(absl::IsNotFound(replaced)) << replaced;
+  EXPECT_THAT(std::string(replaced.message()), HasSubstr("was replaced"));
+  const absl::Status damaged = stats_while(
+      [&] { std::filesystem::remove(absl::StrCat(dir, "/embedding-2.", kSaveId, ".shard")); });
+  EXPECT_TRUE(absl::IsDataLoss(damaged)) << damaged;
 }
 
 }  // namespace
