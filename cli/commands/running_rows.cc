@@ -1,5 +1,6 @@
 // sluice table stats --job and delete --job: count and delete rows of a job that trains.
 #include <iostream>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "cli/screen/table_stats_text.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/config/closest_name.h"
 #include "common/daemon/control_plane.h"
 #include "common/daemon/scheduler_client.h"
 #include "common/places/places_env.h"
@@ -32,6 +34,31 @@ absl::Status CheckNoFolder(const ParsedCommand& command) {
   return absl::InvalidArgumentError(
       absl::StrCat("give a folder, or --job=ID of a job that trains, not both: '", command.words[1],
                    "' and '", command.Text("job"), "'"));
+}
+
+// INVALID_ARGUMENT: the job has no sparse table of this name. OK while not all of its pservers have
+// opened their tables, and for an unknown job.
+absl::Status CheckTable(const std::string& job, const std::string& table, SchedulerClient* client) {
+  if (table.empty()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const ClusterStatus cluster, client->GetStatus());
+  std::set<std::string> names;
+  for (const JobStatus& status : cluster.jobs()) {
+    if (status.job_id() != job) continue;
+    int opened = 0;
+    for (const MemberStatus& member : cluster.members()) {
+      for (const HostedJob& hosted : member.hosted()) {
+        if (hosted.job_id() != job || hosted.generation() != status.route().generation()) continue;
+        ++opened;
+        for (const TableStatus& one : hosted.tables())
+          if (one.kind() == TableConfig::SPARSE) names.insert(one.name());
+      }
+    }
+    if (opened < status.route().pservers_size() || names.count(table) > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", job, " has no sparse table '", table, "'",
+                     DidYouMeanOrAll(table, {names.begin(), names.end()})));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckWords(const ParsedCommand& command) {
@@ -110,6 +137,7 @@ absl::StatusOr<int> StatsOfRunningJob(const ParsedCommand& command) {
   const std::string job = command.Text("job");
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<SchedulerClient> client,
                           ConnectToScheduler(command, Clock::Real()));
+  SLUICE_RETURN_IF_ERROR(CheckTable(job, command.Text("table"), client.get()));
   SLUICE_ASSIGN_OR_RETURN(const CheckpointJobReply made,
                           RequestCheckpoint(job, /*wait=*/true, client.get(), Clock::Real()));
   PrintOnStderr(absl::StrCat("job ", job, " at step ", made.step(), ", from ", made.dir()));

@@ -91,10 +91,16 @@ class StatsOfRunningJobTest(DeleteRowsTest):
         self.assertGreaterEqual(table["rows"], len(OLD + BOTH))
         self.assertEqual(sum(bucket["rows"] for bucket in table["count"]), table["rows"])
         self.assertEqual(json.loads(self.run_program("sluice", "table", "stats", folder, "--json").stdout), stats)
-        again = self.run_program("sluice", "table", "stats", *job).stdout
+        self.await_job(self.tmp / "run.log", "small-1", lambda job: int(job["global_step"]) > stats["global_step"], "it trains on")
+        done = self.run_program("sluice", "table", "stats", *job)
+        again = done.stdout
+        self.assertEqual(done.returncode, 0, again)
         step = int(re.search(r"job small-1 at step (\d+), from %s" % (folder.parent / "step-"), again)[1])
-        self.assertGreaterEqual(step, stats["global_step"])
+        self.assertGreater(step, stats["global_step"])
         self.assertIn("updates of a row", again)
+        # Before a checkpoint is made for it.
+        out = self.sluice("table", self.tmp / "run.log", "stats", "--job=small-1", "--table=embeding", expect=2)
+        self.assertIn("job small-1 has no sparse table 'embeding'; did you mean 'embedding'?", " ".join(out.split()))
         for refused, words in ((["stats", "--job=no-job"], "no job"), (["stats", folder, "--job=small-1"], "a folder"),
                                (["shrink", "--job=small-1", "--min_count=2"], "expire")):
             out = self.sluice("table", self.tmp / "run.log", *refused, expect=2)
