@@ -97,16 +97,21 @@ checkpoint { every_steps: 20 }""" % expire).rename(self.tmp / ("days%s.textproto
         expected, _ = self.launch(*shape, job=job, name="without")
         (table,) = expected["tables"]
         self.assertGreater(table["rows_expired"], 0)
-        launcher = self.start_launch(*shape, "--set=recovery.replicas=1", job=job, name="run")
+        # The lease outlasts the stop of the worker, during which the job cannot end.
+        launcher = self.start_launch(*shape, "--set=recovery.replicas=1", "--lease_ms=600000", job=job, name="run")
         self.await_step(launcher, self.random.randrange(30, 300))
+        worker = self.pid_of("worker", 0)
+        os.kill(worker, signal.SIGSTOP)
 
         def copies():
             hosted = [one for member in self.status(self.tmp / "run.log")["members"] for one in member.get("hosted", [])]
             return [copy["pserver"] for one in hosted for copy in one.get("copies", []) if copy.get("complete")]
         wait_until(lambda: len(copies()) == 3, copies)
         os.kill(self.pid_of("pserver", 1), signal.SIGKILL)
+        os.kill(worker, signal.SIGCONT)
         result = self.result(launcher)
         self.assertEqual(result["recovery"]["pserver_losses"], 1)
+        self.assertEqual(result["recovery"]["worker_losses"], 0)
         self.assertEqual(result["recovery"]["updates_lost"], 0)
         self.assertEqual(result["recovery"]["rollbacks"], 0)
         self.assertEqual(result["model_digest"], expected["model_digest"])
