@@ -49,6 +49,7 @@ class AdmissionSketch {
   // (EndUpdate), so that neither the order of keys nor the number of pservers matters.
   void Age();
 
+  uint64_t bytes() const { return counters_.size() * sizeof(uint16_t); }
   uint64_t width() const { return width_; }      // counters of one of the kDepth rows
   uint64_t updates() const { return updates_; }  // keys added, halved with the counters
   uint64_t most_updates() const { return most_updates_; }

@@ -201,7 +201,7 @@ class Shard {
 
   // rows: number of rows (sparse) or elements (dense).
   // bytes: used by their values, state and headers.
-  // reserved_bytes: held for them, including unused room.
+  // reserved_bytes: held for them, including unused room, and for keys without a row (admit).
   virtual uint64_t rows() = 0;
   virtual uint64_t bytes() = 0;
   virtual uint64_t reserved_bytes() = 0;

@@ -154,7 +154,7 @@ uint64_t SparseShard::bytes() {
 }
 uint64_t SparseShard::reserved_bytes() {
   MutexLock lock(&mutex_);
-  return store_.reserved_bytes();
+  return store_.reserved_bytes() + (admission_ != nullptr ? admission_->sketch()->bytes() : 0);
 }
 
 void SparseShard::DropTombstones(uint64_t before) {

@@ -371,6 +371,13 @@ TEST(RowPolicyTest, AGlobalStepCountsAKeyOnce) {
   EXPECT_EQ(shard->rows(), 1u);
 }
 
+TEST(RowPolicyTest, CountsOfKeysWithoutARowAreReservedMemory) {
+  const auto with = New(OneWeight("admit { after: 2 sketch_kib: 64 }"), Policy(Mode::kAsync));
+  EXPECT_EQ(with->reserved_bytes(),
+            New(OneWeight(""), Policy(Mode::kAsync))->reserved_bytes() + (64 << 10));
+  EXPECT_EQ(with->bytes(), 0u);
+}
+
 TEST(RowPolicyTest, RowsThatExistAreAdmitted) {
   const auto before = OneWeight(""),
              with = OneWeight("admit { after: 3 sketch_kib: 64 before: ZERO }");
