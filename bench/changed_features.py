@@ -6,7 +6,8 @@ Trains a job a day on generated click data, each from the checkpoint of the day 
 with the same features; with two features added, one removed, all in reverse order and embeddings of 16 values instead of 10; and
 with these features from a fresh start, on the data of that day and on that of all days. All score the same later examples. Only the
 standard library is needed here. Rows, with AUCs of the same seeds: `changed`, beside the fresh start with all data; `unchanged` and
-`fresh_day`, beside `changed`. Ends with 1 when the mean of `changed` is below that of `fresh_day`.
+`fresh_day`, beside `changed`. Ends with 1 when the mean of `changed` is more than 0.003 below that of `unchanged`, or more than 0.005
+below that of `fresh_all` (the fresh start with all data).
 """
 import argparse
 import json
@@ -29,6 +30,8 @@ NUMBERS = ['features { name: "I%d" numeric { log: true } }' % i for i in range(1
 CATEGORIES = ['features { name: "C%d" categorical { missing_is_value: true } }' % i for i in range(1, 27)]
 BEFORE = NUMBERS[:-1] + CATEGORIES[:-1]  # without I13 and C26
 AFTER = [feature for feature in reversed(NUMBERS + CATEGORIES) if feature != CATEGORIES[0]]  # without C1
+# By how much the mean of `changed` may be below that of another row. On 2026-11-30 it was 0.0011 and 0.0021 below.
+BOUNDS = {"unchanged": 0.003, "fresh_all": 0.005}
 
 
 class Seed:
@@ -90,8 +93,10 @@ def main():
         turns.Rows.print_row(rows.add("features/" + name, "AUC", of[name], of[beside], beside))
     print("means: %s" % ", ".join("%s %.4f" % (name, statistics.mean(values)) for name, values in of.items()))
     rows.write(options.json)
-    if statistics.mean(of["changed"]) < statistics.mean(of["fresh_day"]):
-        sys.exit("the AUC after the change is below that of a fresh start with the day's data")
+    missed = ["%s - %.3f" % (name, bound) for name, bound in BOUNDS.items()
+              if statistics.mean(of["changed"]) < statistics.mean(of[name]) - bound]
+    if missed:
+        sys.exit("the mean AUC after the change is below %s" % " and ".join(missed))
 
 
 if __name__ == "__main__":

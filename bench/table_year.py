@@ -7,7 +7,9 @@ while it has their rows.
 
 On the last day both sides score the same examples of the day that follows. Rows of figures, with the bound that they keep:
 `auc`: by how much the AUC differs, as a mean over the seeds; `rows`: how many times fewer rows; `flat`: by how many percent the
-rows, and the bytes that rows and index take in the pservers, leave their median after day 15. With --kills each daemon of the side
+rows, and the bytes that rows and index take in the pservers, leave their median after day 15. Each day's job loads the rows that live
+into new processes, so `flat` does not show whether the room of rows that are gone is used again within a process;
+tests/server/shards/row_lifetime_test.cc does. With --kills each daemon of the side
 whose rows expire is killed on ten of the days, and comes back; these days have ten times as many examples, so there is no `flat`.
 Ends with 1 when a bound is not kept. Only the standard library is needed here.
 """
