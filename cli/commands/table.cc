@@ -143,7 +143,7 @@ absl::StatusOr<int> Import(const ParsedCommand& command) {
   return kDone;
 }
 
-// With those that a job which trains needs.
+// Adds --job and the flags that name the scheduler.
 std::vector<std::string> WithJob(std::vector<std::string> flags) {
   flags.push_back("job");
   for (const FlagSpec& flag : SchedulerFlags()) flags.push_back(flag.name);

@@ -12,7 +12,7 @@
 
 namespace sluice::cli {
 
-// With `wait` until the checkpoint is complete; otherwise until it is asked for, and the reply may
+// Returns when the checkpoint is complete (`wait`), or when it was requested; the reply may then
 // not be `done`. Asks anew when another scheduler answers. INTERNAL: the checkpoint failed.
 // UNAVAILABLE: no scheduler has answered for kTakeoverPatience. Other errors are the scheduler's.
 absl::StatusOr<CheckpointJobReply> RequestCheckpoint(const std::string& job_id, bool wait,

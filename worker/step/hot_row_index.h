@@ -15,8 +15,9 @@
 // counts as present, as old as that pull: its value is written before the next batch runs.
 //
 // A row that its pserver has dropped (expired, evicted, deleted) is used until its next pull,
-// max_staleness steps later at most: only the reply to a pull says anything about a row. It has the
-// row's initial value, which replaces the dropped one. Pushes go on meanwhile, and begin a new row.
+// max_staleness steps later at most: only the reply to a pull says anything about a row. The reply
+// has the row's present value: its initial value, or that of a new row that a push has begun
+// meanwhile. It replaces the cached one.
 //
 // Eviction: a clock with a second chance for rows that were used again. Rows that are too old go
 // first.
