@@ -26,6 +26,10 @@ class Attempt:
         self.restored = restored
 
 
+class NextEpoch:
+    """Among the batches: those after it are of the next epoch."""
+
+
 class EndOfEpoch:
     """A turn without a batch, as an item of Core.batches."""
 
@@ -42,7 +46,7 @@ class Turn:
     given_as = 0
 
     def __init__(self, core, example_keys, label, numbers, step, trains=True):
-        self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, 0, 7
+        self.core, self.trains, self.step, self.epoch, self.seed = core, trains, step, core.epoch, 7
         self.begins, self.restored = core.begins and (trains or core.restored is not None), core.restored
         self.logged, self.sums = [], []
         self.example_keys = example_keys  # [examples][slots]: lists of keys
@@ -116,6 +120,7 @@ class Core:
         self.slots, self.rate, self.workers, self.asynchronous = slots, rate, workers, asynchronous
         self.batches, self.events, self.logits_seen = [], [], []
         self.begins, self.restored = True, None  # of the next batch to train
+        self.epoch = 0
         self.states, self.sums, self.logged, self.keeps_state = [], [], [], False
         self.requests, self.given = queue.Queue(), queue.Queue()  # of a source of the script
         self.source_states = {}  # by epoch and number of batches
@@ -166,6 +171,9 @@ class Core:
         batch = self.batches.pop(0)
         if isinstance(batch, Attempt):
             self.begins, self.restored = True, batch.restored
+            batch = self.batches.pop(0)
+        if isinstance(batch, NextEpoch):
+            self.epoch += 1
             batch = self.batches.pop(0)
         if isinstance(batch, EndOfEpoch):
             batch.begins, batch.restored = self.begins, self.restored

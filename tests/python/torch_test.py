@@ -728,6 +728,29 @@ model {
         self.assertEqual([value for value, _ in seen], [3, 3, 3, 3])
         self.assertEqual([version - seen[0][1] for _, version in seen], [0, 0, 2, 2])
 
+    def test_a_write_into_the_data_of_a_frozen_parameter_is_undone_when_an_epoch_or_an_evaluation_begins(self):
+        made = batches(4)
+        for border in (fake_core.NextEpoch(), (*made[3], False)):
+            with self.subTest(type(border).__name__):
+                self.core = fake_core.Core(SLOTS)
+                self.core.batches = [*made[:2], border, made[2]]
+                net = self.frozen_net(3, norm=False)
+                bias, seen = net.mlp[0].bias, []
+
+                def predict(batch):
+                    seen.append(bias.tolist()[0])
+                    return net(batch)
+
+                def body():
+                    with self.worker(net, predict=predict) as worker:
+                        for batch in worker:
+                            worker.backward(loss_of(predict(batch), batch))
+                            if len(seen) == 2:
+                                bias.data.fill_(9)
+
+                self.assertRegex(self.said(body), "'mlp.0.bias' was changed outside of a step: the change is lost")
+                self.assertEqual(set(seen[2:]), {3})
+
     def test_a_parameter_that_is_unfrozen_in_the_loop_is_refused(self):
         net = self.frozen_net(3, norm=False)
         self.core.batches = batches(2)

@@ -136,6 +136,7 @@ class Worker:
         self._state = ProgramState()
         self._declared: Declaration = declare(model, optimizers)
         self._views = _Views(self._declared)
+        self._frozen_names = {name for name, _ in self._declared.frozen}
         self._core_module: Any = core if core is not None else _load_core()
         self._source, self._eval_source = source, eval_source
         self._epoch_steps, self._padding = epoch_steps or 0, padding
@@ -168,6 +169,7 @@ class Worker:
         self._numbers: list[tuple[str, int]] = []
         self._tables = 0
         self._versions: dict[str, int] = {}
+        self._compared: tuple[int, bool] | None = None  # when frozen values were: the epoch, and whether it trained
         self._told: set[str] = set()
         self.moved_gradients = 0  # gradients of rows that backward has put elsewhere, so that they were copied
 
@@ -630,10 +632,12 @@ class Worker:
     def _load(self, turn: _core.Turn) -> None:
         """Gives parameters and buffers the values of the parameter servers."""
         with torch.no_grad():
+            values = self._views.of(turn.parameter_addresses(), turn.parameter)
+            written = self._written_frozen(turn, values)
             changed_names = [
                 name
                 for name, parameter in [*self._declared.parameters, *self._declared.frozen]
-                if self._versions.get(name, parameter._version) != parameter._version
+                if name in written or self._versions.get(name, parameter._version) != parameter._version
             ]
             why = "" if self._count.any_step else " (a torch optimizer? The pservers update the parameters)"
             self._tell_names(
@@ -641,10 +645,8 @@ class Worker:
                 f"was changed outside of a step: the change is lost{why}",
                 f"were changed outside of a step: the changes are lost{why}",
             )
-            values = self._views.of(turn.parameter_addresses(), turn.parameter)
-            frozen = dict(self._declared.frozen)
             for value, (name, tensor) in zip(values, self._declared.tensors()):
-                if name in frozen and self._versions.get(name) == tensor._version:
+                if name in self._frozen_names and name not in written and self._versions.get(name) == tensor._version:
                     continue  # it has this value already
                 tensor.copy_(value)
                 self._versions[name] = tensor._version
@@ -658,6 +660,18 @@ class Worker:
                     )
                 counter.copy_(value)
                 self._versions[name] = counter._version
+
+    def _written_frozen(self, turn: _core.Turn, values: list[Any]) -> set[str]:
+        """The frozen parameters that have other values. A write through ``.data`` leaves the version as it was."""
+        now = turn.epoch, turn.trains
+        if now == self._compared:
+            return set()  # looks when an epoch or an evaluation begins
+        self._compared = now
+        return {
+            name
+            for value, (name, tensor) in zip(values, self._declared.tensors())
+            if name in self._frozen_names and name in self._versions and not torch.equal(tensor.float(), value)
+        }
 
     def _end_turn(self) -> None:
         assert self._batch is not None
