@@ -1441,16 +1441,49 @@ class SavedValuesTest(FakeWorkerTest):
             torch.testing.assert_close(net.state_dict()[name], state[name])
         self.assertFalse(torch.equal(before["mlp.0.weight"], state["mlp.0.weight"]))
 
-    def test_a_state_that_lacks_the_last_step_is_refused(self):
-        self.core.batches = batches(1)
-        net = Net()
-        folder = self.output_folder()
-        with self.worker(net) as worker:
+    def state_after(self, end, result, evaluate=False):
+        """worker.state_dict() after the loop, and the last values of its batches. `end`: what follows the last batch."""
+        self.core = fake_core.Core(SLOTS)
+        self.core.open_model = fake_core.SavedModel(self.core).open_model
+        made = batches(2)
+        self.core.batches = [made[0], *([(*made[1], False)] if evaluate else []), *end]
+        net, folder = Net(), self.output_folder()
+        with contextlib.suppress(sluice.JobError), self.worker(net, predict=net) as worker:
             for batch in worker:
+                last = worker.state_dict()
                 worker.backward(loss_of(net(batch), batch))
-            pathlib.Path(folder, "result.json").write_text(json.dumps({"job": "job-1", "status": "done"}))
-            with self.assertRaisesRegex(RuntimeError, "lacks the job's last steps, and the job has saved no model"):
-                worker.state_dict()
+        pathlib.Path(folder, "result.json").write_text(json.dumps({"job": "job-1", **result}))
+        evaluated = [value.copy() for value in self.core.dense]
+        for value in self.core.dense:
+            value += 1  # the best model is not the last one
+        return worker.state_dict(), last, dict(zip(self.core.parameters(), map(torch.from_numpy, evaluated)))
+
+    def test_after_an_evaluation_the_state_is_that_of_the_saved_model_if_there_is_one(self):
+        state, _, evaluated = self.state_after([], {"status": "done", "model_dir": "model"}, evaluate=True)
+        for name, value in evaluated.items():
+            torch.testing.assert_close(state[name], value + 1)
+        state, _, evaluated = self.state_after([], {"status": "done"}, evaluate=True)
+        for name, value in evaluated.items():
+            torch.testing.assert_close(state[name], value)
+        with mock.patch.object(sluice.torch._result, "_WAIT_S", 0):  # another job's: there is none of this one
+            said = self.said(lambda: self.state_after([], {"job": "job-0", "status": "done"}, evaluate=True))
+        self.assertIn("it gives the last evaluation's values", said)
+
+    def test_the_state_of_a_job_that_has_failed_is_that_of_the_last_batch(self):
+        for end, status in (([fake_core.JobEnded("cancelled")], "cancelled"), ([], "failed")):  # it fails while it saves
+            def body():
+                state, last, _ = self.state_after(end, {"status": status, "model_dir": "model"})
+                for name, value in last.items():
+                    torch.testing.assert_close(state[name], value)
+
+            with self.subTest(status), mock.patch.object(sluice.torch._result, "_WAIT_S", 1):
+                self.assertEqual(self.said(body).count("the job has failed or was cancelled"), 1)
+
+    def test_a_state_that_lacks_the_last_step_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "lacks the job's last steps, and the job has saved no model"):
+            self.state_after([], {"status": "done"})
+        with self.assertRaisesRegex(RuntimeError, "lacks the job's last steps, and its saved model .*: gone is not a saved model"):
+            self.state_after([], {"status": "done", "model_dir": "gone"})
 
 
 class SavedTest(FakeWorkerTest):

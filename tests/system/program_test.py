@@ -225,10 +225,13 @@ def with_break(condition):
 
 
 def with_result(text):
-    """The script, which prints its job's result after the loop."""
+    """The script, which prints its job's result after the loop, and has the values of its model then."""
     return text.replace("            worker.backward(loss)\n", """\
             worker.backward(loss)
     result = worker.result
+    state = worker.state_dict()
+    for name, values in sluice.load_model(worker.model_dir).dense.items():
+        assert (state[name].numpy() == values).all(), name
     print("rank", worker.rank, result["status"], result["examples"], worker.model_dir == result["model_dir"] != "", flush=True)
 """)
 

@@ -33,12 +33,14 @@ class JobResult:
 
     def read(self) -> dict[str, Any]:
         """The result. Waits for it; raises RuntimeError when it does not come."""
+        if not self._path:
+            raise RuntimeError(f"the job {self._job_id} has no result that this process can read: it knows no output folder")
         deadline = time.monotonic() + _WAIT_S
         while self._result is None:
             self._result = self._read_now()
             if self._result is None and time.monotonic() >= deadline:
                 raise RuntimeError(
-                    f"the job {self._job_id} has no result that this process can read: {self._path or 'result.json'} was not "
+                    f"the job {self._job_id} has no result that this process can read: {self._path} was not "
                     f"written within {_WAIT_S:.0f} s. Is the output folder on another host?"
                 )
             if self._result is None:

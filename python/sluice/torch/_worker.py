@@ -164,6 +164,8 @@ class Worker:
         self._turn: _core.Turn | None = None
         self._unanswered = False  # a turn was taken, and what serves it has not returned
         self._over = False
+        self._failed = False  # it is over, and has failed or was cancelled
+        self._saved = False  # the module has the values that the job has left
         self._final = False  # the module has the values of an evaluation, with no step of this process since
         self._places: dict[str, list[Place]] | None = None
         self._numbers: list[tuple[str, int]] = []
@@ -483,14 +485,17 @@ class Worker:
         """Copies of the module's values by name, for ``model.load_state_dict`` and ``torch.save``.
 
         In the loop they are those of the newest batch, before its step. After it they are those of the saved model, which
-        the module gets, too. Rows of collections are not among them: a saved model has them (``sluice.torch.load``).
+        the module gets, too; where the job has saved none, those of its last evaluation. Of a job that has failed or was
+        cancelled they are those of this worker's last batch, and a line says so. Rows of collections are not among them: a
+        saved model has them (``sluice.torch.load``).
 
         Raises:
-            RuntimeError: The job is over and has saved no model, or none that this process can read, so that the module
+            RuntimeError: The job is done and has saved no model, or none that this process can read, so that the module
                 lacks the last steps. It does not where the job has evaluated after them.
         """
-        if self._over and not self._final:
+        if self._over and not self._saved:
             self._take_saved_values()
+            self._saved = True
         return state_dict(self._model)
 
     # ------------------------------------------------------------------------------------------- inside
@@ -533,7 +538,7 @@ class Worker:
         try:
             turn = self._next(core)
         except self._core_module.JobEnded as error:
-            self._over = True
+            self._over = self._failed = True
             raise JobError(str(error)) from None
         if turn is None:
             self._over = True
@@ -563,7 +568,7 @@ class Worker:
             if not self._serve_between(core, turn):
                 return False
         except JobError:
-            self._over = True  # a call of all workers has learned it
+            self._over = self._failed = True  # a call of all workers has learned it
             raise
         self._unanswered = False
         return True
@@ -619,15 +624,25 @@ class Worker:
         return None if self._reader is None else self._reader.rest_of(turn.given_as)
 
     def _take_saved_values(self) -> None:
-        """Gives the module the values after the last step, which this process has not pulled."""
+        """Gives the module the values of the saved model, which may be of a later step than those of this process."""
         lacks = "worker.state_dict(): the module lacks the job's last steps"
-        if self._result is None:
-            raise RuntimeError(f"{lacks}, and the job has not begun in this process")
-        folder = self._result.read().get("model_dir")
-        if not folder:
+        result: dict[str, Any] = {}
+        try:
+            if self._result is not None and not self._failed:
+                result = self._result.read()
+        except RuntimeError:
+            if not self._final:
+                raise
+            self._tell("no result", "worker.state_dict(): no result can be read here; it gives the last evaluation's values")
+        if self._failed or result.get("status", "done") != "done":
+            self._tell("failed", "worker.state_dict(): the job has failed or was cancelled; it gives the last batch's values")
+        elif folder := result.get("model_dir"):
+            try:
+                fill(self._declared, self._core_module.open_model(folder))
+            except KeyError as error:
+                raise RuntimeError(f"{lacks}, and its saved model cannot be read: {error.args[0]}") from None
+        elif not self._final:
             raise RuntimeError(f"{lacks}, and the job has saved no model; call it in the loop, or let it evaluate at its end")
-        fill(self._declared, self._core_module.open_model(folder))
-        self._final = True
 
     def _load(self, turn: _core.Turn) -> None:
         """Gives parameters and buffers the values of the parameter servers."""
