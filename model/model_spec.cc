@@ -9,6 +9,7 @@
 #include "common/config/config_problem.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
+#include "common/optimizer/frozen_rule.h"
 #include "common/optimizer/update_rule.h"
 #include "common/saved_model/start_map.h"
 #include "common/table/table_layout.h"
@@ -234,10 +235,23 @@ absl::Status OverrideTables(const JobConfig& job, std::vector<TableConfig>* tabl
   return for_each(override_table);
 }
 
-// Applies sync_configs.dense, which tables { update_at } may then change for single tables.
-void KeepDenseTablesOnWorkers(std::vector<TableConfig>* tables) {
-  for (TableConfig& table : *tables)
-    if (table.kind() == TableConfig::DENSE) table.set_update_at(TableConfig::COLLECTIVE);
+// Applies sync_configs.dense, which tables { update_at } may then change for single tables. What a
+// program has frozen stays on pservers where the job has others there: workers would exchange
+// zeros.
+void KeepDenseTablesOnWorkers(const JobConfig& job, std::vector<TableConfig>* tables) {
+  const auto is_frozen = [](const TableConfig& table) {
+    return table.kind() == TableConfig::DENSE && IsFrozen(table.optimizer());
+  };
+  bool sparse = false, trained = false;
+  for (const TableConfig& table : *tables) {
+    if (table.kind() == TableConfig::SPARSE) sparse = true;
+    if (table.kind() == TableConfig::DENSE && !is_frozen(table)) trained = true;
+  }
+  const bool leave_frozen = job.model().has_program() && sparse && trained;
+  for (TableConfig& table : *tables) {
+    if (table.kind() == TableConfig::DENSE && !(leave_frozen && is_frozen(table)))
+      table.set_update_at(TableConfig::COLLECTIVE);
+  }
 }
 
 bool IsOnWorkers(const TableConfig& table) { return table.update_at() == TableConfig::COLLECTIVE; }
@@ -360,7 +374,7 @@ absl::Status CompleteTables(const JobConfig& job, std::vector<TableConfig>* tabl
     for (TableConfig& table : *tables) table.set_update_at(TableConfig::WORKER);
   }
   if (job.strategy().sync_configs().dense() == SyncConfigs::COLLECTIVE)
-    KeepDenseTablesOnWorkers(tables);
+    KeepDenseTablesOnWorkers(job, tables);
   // After what the strategy says of all tables, since `tables` says it of single ones.
   SLUICE_RETURN_IF_ERROR(OverrideTables(job, tables));
   if (job.evaluate_only()) {

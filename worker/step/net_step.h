@@ -19,8 +19,8 @@ class NetStep {
  public:
   explicit NetStep(const JobContext& context) : context_(context) {}
 
-  // Returns buffers for the unique keys of `prepared` and all dense tables, but those that a
-  // program has frozen ones. They return to their pool when released.
+  // Returns buffers for the unique keys of `prepared` and all dense tables; those that a program
+  // has frozen (IsFrozenTable) have an empty one. They return to their pool when released.
   std::shared_ptr<StepBuffers> TakeBuffers(const PreparedBatch& prepared);
 
   // Called on a thread of the net when the gradient of dense table i (by Model::dense_tables()) is

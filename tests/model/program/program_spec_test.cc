@@ -224,6 +224,28 @@ TEST(ProgramSpecTest, AParameterWithRate0IsFrozenWhateverTheJobSays) {
   }
 }
 
+TEST(ProgramSpecTest, WorkersDoNotExchangeWhatIsFrozen) {
+  const char* const frozen = R"(
+    model { program { parameters { name: 'frozen' shape: 2 optimizer { sgd {} learning_rate: 0 } } } }
+    worker_num: 2 )";
+  const char* const collective = "strategy { a_sync: false sync_configs { dense: COLLECTIVE } } ";
+  const auto at = [](const ModelSpec& spec, const std::string& name) {
+    for (const TableConfig& table : spec.tables())
+      if (table.name() == name) return table.update_at();
+    ADD_FAILURE() << "no table " << name;
+    return TableConfig::PSERVER;
+  };
+  const auto spec = Create(absl::StrCat(frozen, collective));
+  ASSERT_NE(spec, nullptr);
+  EXPECT_EQ(at(*spec, "frozen"), TableConfig::PSERVER);
+  EXPECT_EQ(at(*spec, "norm.running_mean"), TableConfig::COLLECTIVE);
+  // `tables` has the last word.
+  const auto told =
+      Create(absl::StrCat(frozen, collective, "tables { name: 'frozen' update_at: COLLECTIVE }"));
+  ASSERT_NE(told, nullptr);
+  EXPECT_EQ(at(*told, "frozen"), TableConfig::COLLECTIVE);
+}
+
 // Each of these modes has a rule of its own for all tables; a buffer's update stays its definition.
 TEST(ProgramSpecTest, GeoAndCollectiveKeepTheRuleOfBuffers) {
   for (const char* strategy : {"strategy { a_sync_configs { k_steps: 4 } }",
