@@ -1,18 +1,21 @@
 #include "python/core/cluster_sockets.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/config/address.h"
 
@@ -22,32 +25,53 @@ namespace {
 // How names of the streams in shared memory begin (ShmStreamServer).
 constexpr absl::string_view kStreamName("\0sluice-", 8);
 
-// The port, and above it the IPv4 address; 0 for any other one.
-uint64_t Member(uint16_t port, in_addr ip) { return uint64_t{ntohl(ip.s_addr)} << 16 | port; }
-
 }  // namespace
+
+std::optional<ClusterSockets::Member> ClusterSockets::MemberAt(const sockaddr& address) {
+  Member member;
+  if (address.sa_family == AF_INET) {
+    const auto& at = reinterpret_cast<const sockaddr_in&>(address);
+    member.port = ntohs(at.sin_port);
+    member.ip[10] = member.ip[11] = 0xFF;
+    std::memcpy(&member.ip[12], &at.sin_addr, 4);
+    return member;
+  }
+  if (address.sa_family != AF_INET6) return std::nullopt;
+  const auto& at = reinterpret_cast<const sockaddr_in6&>(address);
+  member.port = ntohs(at.sin6_port);
+  std::memcpy(member.ip.data(), &at.sin6_addr, member.ip.size());
+  return member;
+}
 
 void ClusterSockets::Note(const std::string& address) {
   const absl::StatusOr<Address> to = ParseAddress(address);
   if (!to.ok()) return;  // it cannot be connected to either
-  in_addr ip = {};
-  if (inet_pton(AF_INET, to->host.c_str(), &ip) != 1) ip = {};
-  const uint64_t member = Member(to->port, ip);
-  for (std::atomic<uint64_t>& place : members_) {
-    uint64_t there = 0;
-    if (place.compare_exchange_strong(there, member, std::memory_order_relaxed) || there == member)
-      return;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(to->host.c_str(), absl::StrCat(to->port).c_str(), &hints, &found) != 0) return;
+  absl::MutexLock lock(&mutex_);
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    const std::optional<Member> member = MemberAt(*at->ai_addr);
+    const size_t noted = noted_.load(std::memory_order_relaxed);
+    if (!member.has_value() || IsNoted(*member) || noted == members_.size()) continue;
+    members_[noted] = *member;
+    noted_.store(noted + 1, std::memory_order_release);
   }
+  freeaddrinfo(found);
 }
 
-bool ClusterSockets::IsNoted(uint64_t member) const {
-  for (const std::atomic<uint64_t>& place : members_) {
-    const uint64_t there = place.load(std::memory_order_relaxed);
-    if (there == 0) return false;
-    // A name was noted with its port alone.
-    if (there == member || there == (member & 0xFFFF)) return true;
+void ClusterSockets::NoteOnce(const std::string& address) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!called_.insert(address).second) return;
   }
-  return false;
+  Note(address);
+}
+
+bool ClusterSockets::IsNoted(const Member& member) const {
+  const auto end = members_.begin() + noted_.load(std::memory_order_acquire);
+  return std::find(members_.begin(), end, member) != end;
 }
 
 bool ClusterSockets::IsOfCluster(int fd) const {
@@ -59,16 +83,8 @@ bool ClusterSockets::IsOfCluster(int fd) const {
     return size > offsetof(sockaddr_un, sun_path) &&
            absl::StartsWith({to->sun_path, size - offsetof(sockaddr_un, sun_path)}, kStreamName);
   }
-  if (peer.ss_family == AF_INET) {
-    const auto* const to = reinterpret_cast<const sockaddr_in*>(&peer);
-    return IsNoted(Member(ntohs(to->sin_port), to->sin_addr));
-  }
-  if (peer.ss_family != AF_INET6) return false;
-  const auto* const to = reinterpret_cast<const sockaddr_in6*>(&peer);
-  in_addr ip = {};
-  if (IN6_IS_ADDR_V4MAPPED(&to->sin6_addr))
-    std::memcpy(&ip, to->sin6_addr.s6_addr + 12, sizeof(ip));
-  return IsNoted(Member(ntohs(to->sin6_port), ip));
+  const std::optional<Member> member = MemberAt(reinterpret_cast<const sockaddr&>(peer));
+  return member.has_value() && IsNoted(*member);
 }
 
 void ClusterSockets::CloseInForkedChild() const {

@@ -39,6 +39,17 @@ class ClusterSocketsTest : public ::testing::Test {
     Connect(name, &at, sizeof(at));
     return ntohs(at.sin_port);
   }
+  // On ::1. False: this machine has no IPv6.
+  bool ConnectTcp6(const std::string& name, uint16_t* port) {
+    sockaddr_in6 at = {};
+    at.sin6_family = AF_INET6;
+    at.sin6_addr = in6addr_loopback;
+    const FileDescriptor tried(socket(AF_INET6, SOCK_STREAM, 0));
+    if (bind(tried.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0) return false;
+    Connect(name, &at, sizeof(at));
+    *port = ntohs(at.sin6_port);
+    return true;
+  }
   void ConnectUnix(const std::string& name, const std::string& server) {
     sockaddr_un at = {};
     at.sun_family = AF_UNIX;
@@ -108,7 +119,20 @@ TEST_F(ClusterSocketsTest, AnotherHostWithTheSamePortIsNoMember) {
   ClusterSockets sockets(nullptr);
   const uint16_t port = ConnectTcp("user", "127.0.0.2");
   sockets.Note(absl::StrCat("127.0.0.1:", port));
+  sockets.Note(absl::StrCat("localhost:", port));
+  sockets.Note(absl::StrCat("[::1]:", port));
   EXPECT_THAT(ClosedInChild(sockets), IsEmpty());
+}
+
+TEST_F(ClusterSocketsTest, AMemberMayHaveAnAddressOfIpv6) {
+  ClusterSockets sockets(nullptr);
+  uint16_t scheduler = 0, user = 0;
+  if (!ConnectTcp6("scheduler", &scheduler) || !ConnectTcp6("user", &user))
+    GTEST_SKIP() << "this machine has no ::1";
+  sockets.Note(absl::StrCat("[::1]:", scheduler));
+  sockets.Note(absl::StrCat("127.0.0.1:", user));
+  sockets.Note(absl::StrCat("[::2]:", user));
+  EXPECT_THAT(ClosedInChild(sockets), ElementsAre("scheduler"));
 }
 
 }  // namespace
