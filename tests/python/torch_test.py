@@ -1423,6 +1423,24 @@ class SavedValuesTest(FakeWorkerTest):
         sluice.torch._saved.load(unfrozen, "model", core=saved)
         self.assertEqual(unfrozen.mlp[0].bias.tolist(), [3] * 5)
 
+    def test_frozen_parameters_that_a_model_lacks_keep_the_modules_values(self):
+        self.core.batches = batches(2)
+        trained, net = Net(), Net()
+        del trained.mlp[0].bias  # as an earlier build would have saved the model
+        trained.mlp[0].register_parameter("bias", None)
+        net.mlp[0].bias.requires_grad_(False).fill_(5)
+        with self.worker(trained) as worker:
+            for batch in worker:
+                worker.backward(loss_of(trained(batch), batch))
+        saved = fake_core.SavedModel(self.core)
+        said = self.said(lambda: sluice.torch._saved.load(net, "model", core=saved))
+        self.assertEqual(said, "sluice: the model has no values of frozen parameters, which keep the module's own: 'mlp.0.bias'\n")
+        self.assertEqual(net.mlp[0].bias.tolist(), [5] * 5)
+        weight = self.core.dense[self.core.parameters().index("mlp.0.weight")]
+        torch.testing.assert_close(net.mlp[0].weight.detach(), torch.from_numpy(weight))
+        with self.assertRaisesRegex(ValueError, "it has 'mlp.0.bias', and the model has not"):
+            sluice.torch._saved.load(Net(), "model", core=saved)
+
     def test_after_the_loop_the_state_is_that_of_the_saved_model(self):
         made = batches(3)
         self.core.batches = [*made[:2], (*batches(1, seed=2)[0], False), made[2]]  # no evaluation after the last step
@@ -1705,6 +1723,18 @@ class SourceTest(FakeWorkerTest):
         self.assertEqual(self.core.sources, (True, False, True))
         self.assertEqual([event[0] for event in self.core.events], ["step"] * 5 + ["stop"])
 
+    def test_an_iterable_of_another_rank_fails_the_job(self):
+        request = [(1, "train", 1, 2, 0, 0)]
+        with mock.patch.dict(os.environ, {"RANK": "0"}):
+            with self.assertRaisesRegex(sluice.JobError, r"started as rank 0 and now has the data of rank 1, .*: give a function of rank"):
+                self.train(given(3), request)
+            self.core = fake_core.Core(SLOTS)
+            self.assertEqual(self.train(lambda rank, *_: given(3), request), [0, 1, 2])
+        for rank in ("1", "none"):
+            with self.subTest(rank), mock.patch.dict(os.environ, {"RANK": rank}):
+                self.core = fake_core.Core(SLOTS)
+                self.assertEqual(self.train(given(3), request), [0, 1, 2])
+
     def test_the_rows_are_those_of_the_values(self):
         net = Net()
         made = given(3)
@@ -1934,10 +1964,13 @@ class DeclareTest(unittest.TestCase):
         self.assertEqual([name for name, _ in declared.parameters], ["0.weight", "0.bias", "1.bias", "2.weight"])
         self.assertEqual([name for name, _ in declared.frozen], ["2.bias"])
         self.assertEqual([name for name, _ in declared.constants], ["none"])
-        with torch.no_grad():
-            net[2].bias.fill_(-math.inf)
-        with self.assertRaisesRegex(ValueError, "frozen parameter '2.bias' has a NaN or an infinite value"):
-            declare(net)
+        for value in (-math.inf, math.nan):
+            with torch.no_grad():
+                net[2].bias.fill_(value)
+            self.assertEqual((declare(net).frozen, [name for name, _ in declare(net).constants]), ([], ["none", "2.bias"]))
+            self.assertRegex(" ".join(_check.hints(net)), r"^frozen parameter '2.bias' has a NaN or an infinite value: .*finite values")
+        net[2].bias = nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False)
+        self.assertRegex(" ".join(_check.hints(net)), "^frozen parameter '2.bias' is torch.int64: .*; register it as a buffer, or")
 
     def test_a_pattern_chooses_the_optimizer(self):
         declared = declare(Net(), {"mlp.0.*": Optimizer("sgd", 0.1), "*.bias": Optimizer("adam", 0.2)})
@@ -2068,6 +2101,13 @@ class DeclareTest(unittest.TestCase):
             ("collections[9].dim", "collections[9].dim"),
         ):
             self.assertEqual(declared.with_names(error), shown)
+
+    def test_a_large_frozen_parameter_gets_a_hint(self):
+        with mock.patch.object(_check, "LARGE_FROZEN", 20):
+            net = nn.Sequential(nn.Linear(4, 5), nn.Linear(7, 3), nn.Linear(7, 3)).requires_grad_(False)
+            net[2].weight.requires_grad_(True)
+            hint, = _check.hints(net)
+            self.assertRegex(hint, r"^frozen parameter '1.weight' has 21 elements.*register_buffer\(..., persistent=False\)")
 
     def test_a_large_embedding_gets_a_hint(self):
         with mock.patch.object(_check, "LARGE_EMBEDDING", 20):

@@ -42,6 +42,7 @@ _PART = re.compile(r"(?P<what>collections|parameters)\[(?P<number>\d+)\]\.")
 _OF_COLLECTION = re.compile(r"model\.program\.collections\[(?P<number>\d+)\]")
 
 LARGE_EMBEDDING = 10_000_000  # elements
+LARGE_FROZEN = 10_000_000  # elements
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 # Of torch's schedules, those that the parameter servers have, too.
@@ -206,17 +207,9 @@ def check_module(model: Any) -> None:
 
 
 def may_be_table(frozen: torch.Tensor) -> bool:
-    """Whether float32 holds the values of a frozen parameter, so that it is a table."""
-    return frozen.dtype in (torch.float32, torch.float16, torch.bfloat16) and frozen.numel() > 0
-
-
-def check_frozen(name: str, parameter: torch.Tensor) -> None:
-    """Raises ValueError for values that no table has."""
-    if may_be_table(parameter) and not torch.isfinite(parameter).all():
-        raise ValueError(
-            f"frozen parameter {name!r} has a NaN or an infinite value, which no table has; make it a buffer: "
-            "register_buffer(..., persistent=False)"
-        )
+    """Whether a table can hold the values of a frozen parameter: as float32, and no NaN and no infinity."""
+    fits = frozen.dtype in (torch.float32, torch.float16, torch.bfloat16) and frozen.numel() > 0
+    return fits and bool(torch.isfinite(frozen).all())
 
 
 def with_names(error: str, collections: Sequence[str], parameters: Sequence[str]) -> str:
@@ -255,13 +248,32 @@ def explained(error: str, job: str) -> str:
     return "\n".join(lines)
 
 
+def _hint_of_frozen(name: str, parameter: torch.Tensor) -> str:
+    """What could be done better about a frozen parameter; "" if nothing."""
+    if may_be_table(parameter):
+        if parameter.numel() <= LARGE_FROZEN:
+            return ""
+        return (
+            f"frozen parameter {name!r} has {parameter.numel():,} elements, which each worker pulls and each model and "
+            "checkpoint holds; where the script makes them anew, register_buffer(..., persistent=False) avoids all that"
+        )
+    what, instead = f"is {parameter.dtype}", "register it as a buffer"
+    if parameter.dtype in (torch.float32, torch.float16, torch.bfloat16):
+        what, instead = "has a NaN or an infinite value", "give it finite values"
+    elif parameter.is_floating_point():
+        instead = "make it float32"
+    return (
+        f"frozen parameter {name!r} {what}: saved models and checkpoints do not have it; {instead}, or give it its value "
+        "in the script"
+    )
+
+
 def hints(model: nn.Module) -> list[str]:
     """What works, but could be done better."""
     found = [
-        f"frozen parameter {name!r} is {parameter.dtype}: saved models and checkpoints do not have it; make it float32, or "
-        "give it its value in the script"
+        line
         for name, parameter in model.named_parameters()
-        if not parameter.requires_grad and not may_be_table(parameter) and parameter.numel() > 0
+        if not parameter.requires_grad and parameter.numel() > 0 and (line := _hint_of_frozen(name, parameter))
     ]
     for path, module in model.named_modules():
         if not isinstance(module, (nn.Embedding, nn.EmbeddingBag)) or module.weight.numel() <= LARGE_EMBEDDING:

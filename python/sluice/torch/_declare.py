@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .._optimizer import Optimizer as Optimizer
 from .._plain import to_json
-from ._check import check_frozen, check_module, may_be_table, refuse_torch_optim, with_names
+from ._check import check_module, may_be_table, refuse_torch_optim, with_names
 from ._embedding import EmbeddingCollection
 
 _T = TypeVar("_T")
@@ -28,7 +28,7 @@ class Declaration:
     buffers: list[tuple[str, Tensor]]  # of floating point
     frozen: list[tuple[str, Tensor]]  # parameters that no step changes, and that are tables
     counters: list[tuple[str, Tensor]]  # other buffers, which keep their values
-    constants: list[tuple[str, Tensor]]  # what is no table: the counters, and frozen parameters of other types
+    constants: list[tuple[str, Tensor]]  # what is no table: the counters, and frozen parameters that no table can hold
     optimizers: dict[str, Optimizer]  # by parameter, where the script says one
 
     def to_json(self) -> str:
@@ -75,8 +75,7 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
     Raises:
         TypeError: A parameter or a persistent buffer of floating point is not float32, has no values yet or is not on the CPU,
             or an optimizer is not one of ours.
-        ValueError: Two collections have the same name, a pattern matches no parameter, or a frozen parameter has a NaN or
-            an infinite value.
+        ValueError: Two collections have the same name, or a pattern matches no parameter.
     """
     check_module(model)
     refuse_torch_optim(optimizers=optimizers)
@@ -91,7 +90,6 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
     constants: list[tuple[str, Tensor]] = []
     for name, parameter in _named(model.named_parameters()):
         if not parameter.requires_grad:
-            check_frozen(name, parameter)
             (frozen if may_be_table(parameter) else constants).append((name, parameter))
             continue
         if parameter.dtype != torch.float32:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence, cast
 
 import numpy as np
@@ -159,8 +161,9 @@ def load(model: nn.Module, folder: Folder, *, core: Any = None) -> Saved:
 
     Args:
         model: The module of the script that has trained the model, with any values. Its parameters, also frozen ones, and
-            floating-point buffers get the saved values. What is no table of the job keeps its own: integer buffers, and
-            frozen parameters of a type that float32 does not hold.
+            floating-point buffers get the saved values. What is no table of the job keeps its own: integer buffers, frozen
+            parameters of a type that float32 does not hold or with a NaN or an infinite value, and those that the model
+            lacks, because an earlier build has saved it (a line says so).
         folder: Such as ``OUTPUT_DIR/model``. It is not needed afterwards.
 
     Raises:
@@ -177,7 +180,7 @@ def load(model: nn.Module, folder: Folder, *, core: Any = None) -> Saved:
         source: _core.ExampleSource = core.ExampleSource(reader.job)
     except ValueError as error:
         raise UsageError(f"model {where}: {error}; sluice.load_model reads its values") from None
-    declared = declare(model)
+    declared = _without_new_frozen(declare(model), source)
     _check(declared, source, where)
     saved = Saved(reader, source)
     fill(declared, reader)
@@ -266,6 +269,16 @@ def state_dict(model: nn.Module) -> dict[str, Tensor | float | str]:
         else:
             raise TypeError(f"{name!r} of the module's state is a {type(value).__name__}; give tensors, numbers or texts")
     return state
+
+
+def _without_new_frozen(declared: Declaration, source: _core.ExampleSource) -> Declaration:
+    """The declaration without frozen parameters that the model lacks: of earlier builds, models had none."""
+    there = {name for name, _ in source.parameters()}
+    lacking = [name for name, _ in declared.frozen if name not in there]
+    if lacking:
+        shown = ", ".join(map(repr, lacking[:3])) + (", ..." if len(lacking) > 3 else "")
+        print(f"sluice: the model has no values of frozen parameters, which keep the module's own: {shown}", file=sys.stderr)
+    return replace(declared, frozen=[one for one in declared.frozen if one[0] in there])
 
 
 def _check(declared: Declaration, source: _core.ExampleSource, where: str) -> None:

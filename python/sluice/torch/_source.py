@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import sys
 import threading
 import time
@@ -309,6 +310,7 @@ class SourceReader:
         if self._converter is None:
             self._converter = Converter(self._core.numbers(), self._core.features(), self._padding)
         if kind == "train" and self._loader is not None:
+            _check_own_rank(rank, world)
             given = self._loader.read(epoch, start)
         elif kind == "train":
             given = iter(self._source(rank, world, epoch, start))
@@ -339,6 +341,16 @@ class SourceReader:
             self._rest[given_as] = given.rest
         return self._core.give_batch(
             number, given_as, given.examples, given.label, given.weight, given.numbers, given.values
+        )
+
+
+def _check_own_rank(rank: int, world: int) -> None:
+    """RuntimeError where an iterable, made by ``RANK``, would give the batches of another rank."""
+    place = os.environ.get("RANK", "")
+    if world > 1 and place.isdecimal() and int(place) != rank:
+        raise RuntimeError(
+            f"this worker was started as rank {place} and now has the data of rank {rank}, which its iterable source= cannot "
+            "know: give a function of rank, source(rank, world_size, epoch, start)"
         )
 
 
