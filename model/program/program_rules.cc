@@ -126,8 +126,8 @@ void FindUnsupported(const JobConfig& job, std::vector<ConfigProblem>* problems)
   if (buffers && job.optimizers().clip_global_norm() > 0) {
     problems->push_back(
         {"optimizers.clip_global_norm",
-         "would also clip the program's buffers; remove it, and clip in the program "
-         "between backward and step"});
+         "would also clip the program's buffers; remove it, and clip parameters in the program "
+         "between backward and step, and rows by clip_row_norm of their optimizer"});
   }
   for (int i = 0; i < job.features_size(); ++i) {
     if (!job.features(i).has_embedding_dim()) continue;
