@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from sluice_testing import BIN, ROOT, DisturbedLaunchTest, kill_unless_over, wait_until
+from sluice_testing import BIN, ROOT, TIME_SCALE, DisturbedLaunchTest, kill_unless_over, wait_until
 
 PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
 if not PYTHON or not list((BIN.parent / "python" / "sluice").glob("_core*.so")):
@@ -27,14 +27,17 @@ ONE_THREAD = dict(os.environ, OMP_NUM_THREADS="1")  # bits depend on the number 
 BATCH = 32
 ROWS = BATCH * 2 * 50
 EVAL_ROWS = 700
+LEASE_S = 30
 
 SCRIPT = '''
 import argparse, os, time
+began = time.monotonic()
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 import sluice, sluice.torch
+print("imports took %%.3f s" %% (time.monotonic() - began), flush=True)
 
 BATCH = %(batch)d
 parser = argparse.ArgumentParser()
@@ -300,6 +303,25 @@ pa.parquet.write_table(pa.table({
 """
 
 
+def children_of(pid):
+    """The processes that the threads of a process have made."""
+    found = []
+    for children in pathlib.Path("/proc/%d/task" % pid).glob("*/children"):
+        try:
+            found += children.read_text().split()
+        except OSError:
+            pass  # the thread has ended
+    return found
+
+
+def runs(pid):
+    """Whether a process is there and no zombie."""
+    try:
+        return pathlib.Path("/proc/%s/stat" % pid).read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class ProgramSourceTest(DisturbedLaunchTest):
     def setUp(self):
         super().setUp()
@@ -411,21 +433,23 @@ class ProgramSourceTest(DisturbedLaunchTest):
         self.assertEqual(self.check_same_bits_after_kill("scheduler", 0)["scheduler_restarts"], 1)
 
     def test_async_counts_are_exact_after_a_kill_of_a_worker_with_loaders(self):
-        launcher = self.start_training("--a_sync=true", arguments=["--epochs=2", "--loader=2", "--slow=0.1"])
-        self.await_step(launcher, 15)
+        slow = self.tmp / "slow"
+        slow.touch()
+        launcher = self.start_training("--a_sync=true", "--lease_ms=%d" % (1000 * LEASE_S),
+                                       arguments=["--epochs=2", "--loader=2", "--slow=1", "--slow_while=%s" % slow])
+        self.await_step(launcher, 5)
         killed = self.pid_of("worker", 0)
-        of_threads = pathlib.Path("/proc/%d/task" % killed).glob("*/children")
-        loaders = [child for children in of_threads for child in children.read_text().split()]
-        self.assertGreaterEqual(len(loaders), 2)
-        reads = len(re.findall(r"rank 0 reads epoch", self.output()))
+        loaders = wait_until(lambda: children_of(killed)[1:] and children_of(killed), self.output)
+        before = len(self.output())
         began = time.monotonic()
         kill_unless_over(killed, signal.SIGKILL)
         # The loaders of the killed worker end by themselves.
-        wait_until(lambda: not any(os.path.exists("/proc/" + loader) for loader in loaders), self.output)
-        ended = time.monotonic() - began
-        wait_until(lambda: len(re.findall(r"rank 0 reads epoch", self.output())) > reads, self.output)
-        print("the loaders have ended after %.1f s, and the rank was taken over after %.1f s" % (ended, time.monotonic() - began),
-              flush=True)
+        wait_until(lambda: not any(map(runs, loaders)), lambda: "%s run:\n%s" % (loaders, self.output()), within=10)
+        slow.unlink()
+        self.await_output(launcher, "rank 0 reads epoch", after=before)
+        took = time.monotonic() - began
+        imports = float(re.search(r"imports took ([\d.]+) s", self.output()[before:])[1])
+        self.assertLess(took, (LEASE_S + 2) * TIME_SCALE + imports)
         result = self.result(launcher)
         self.assertEqual(result["recovery"]["worker_losses"], 1)
         self.assertEqual(result["examples"], 2 * ROWS, self.output())
