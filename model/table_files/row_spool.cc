@@ -30,13 +30,20 @@ int OpenNameless(const std::string& dir) {
   return named;
 }
 
-// OK when the disk of `dir` can take so many bytes.
-absl::Status CheckRoom(const std::string& dir, uint64_t bytes) {
+// OK when the disk of `dir` can take rows of so many bytes.
+absl::Status CheckRoom(const std::string& dir, RowSpool::Folder folder, uint64_t bytes) {
   struct statfs kind;
   struct statvfs disk;
   if (statfs(dir.c_str(), &kind) != 0 || statvfs(dir.c_str(), &disk) != 0) return absl::OkStatus();
   const bool memory = kind.f_type == TMPFS_MAGIC || kind.f_type == RAMFS_MAGIC;
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (folder == RowSpool::Folder::kOutput) {
+    if (free / 2 >= bytes) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the rows, about ", bytes >> 20, " MiB, need twice their room in ", dir,
+                     ", for the files of the model and for one that divides them by shard, and ",
+                     free >> 20, " MiB are free; make room there, or give another --output"));
+  }
   if (free >= bytes && !(memory && bytes > RowSpool::kMostMemoryBytes)) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the rows, about ", bytes >> 20, " MiB, are divided by shard in a file in ", dir,
@@ -46,10 +53,10 @@ absl::Status CheckRoom(const std::string& dir, uint64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RowSpool>> RowSpool::Create(const std::string& dir, uint32_t parts,
-                                                           size_t record_bytes,
+absl::StatusOr<std::unique_ptr<RowSpool>> RowSpool::Create(const std::string& dir, Folder folder,
+                                                           uint32_t parts, size_t record_bytes,
                                                            uint64_t expected_bytes) {
-  SLUICE_RETURN_IF_ERROR(CheckRoom(dir, expected_bytes));
+  SLUICE_RETURN_IF_ERROR(CheckRoom(dir, folder, expected_bytes));
   const int fd = OpenNameless(dir);
   if (fd < 0) {
     return absl::InternalError(

@@ -19,11 +19,14 @@ namespace sluice {
 
 class RowSpool {
  public:
+  // What the folder is of the import. The output takes as many bytes again, for its own files. A
+  // temporary folder that is memory takes kMostMemoryBytes.
+  enum class Folder { kOutput, kTemporary };
   // The file is on the disk of the local folder `dir`, which exists. All records have
-  // `record_bytes`; about `expected_bytes` will be added. RESOURCE_EXHAUSTED: the disk has no room
-  // for them, or is memory, and they are more than kMostMemoryBytes.
-  static absl::StatusOr<std::unique_ptr<RowSpool>> Create(const std::string& dir, uint32_t parts,
-                                                          size_t record_bytes,
+  // `record_bytes`; about `expected_bytes` will be added. RESOURCE_EXHAUSTED: there is no room for
+  // them.
+  static absl::StatusOr<std::unique_ptr<RowSpool>> Create(const std::string& dir, Folder folder,
+                                                          uint32_t parts, size_t record_bytes,
                                                           uint64_t expected_bytes);
   static constexpr uint64_t kMostMemoryBytes = 256 << 20;
   ~RowSpool();

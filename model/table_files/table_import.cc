@@ -266,10 +266,12 @@ class Import {
   }
 
   absl::Status WriteRows(const TableCopy& copy, Manifest* manifest) {
-    const std::string disk =
-        env_->PlaceOf(options_.output).rename ? options_.output : TemporaryFolder();
-    SLUICE_ASSIGN_OR_RETURN(const auto spool, RowSpool::Create(disk, table_->num_files(),
-                                                               RecordBytes(), ExpectedBytes()));
+    const bool local = env_->PlaceOf(options_.output).rename;
+    SLUICE_ASSIGN_OR_RETURN(
+        const auto spool,
+        RowSpool::Create(local ? options_.output : TemporaryFolder(),
+                         local ? RowSpool::Folder::kOutput : RowSpool::Folder::kTemporary,
+                         table_->num_files(), RecordBytes(), ExpectedBytes()));
     SLUICE_RETURN_IF_ERROR(SpoolRows(spool.get()));
     std::string records;
     const auto rows_of = [&](uint32_t shard) -> std::unique_ptr<ShardRows> {

@@ -1,21 +1,25 @@
 #include "model/table_files/row_spool.h"
 
 #include <linux/magic.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 
 #include <cstring>
+#include <utility>
 
 #include "tests/model/table_files/table_files_for_test.h"
 
 namespace sluice {
 namespace {
 
+constexpr auto kOutput = RowSpool::Folder::kOutput, kTemporary = RowSpool::Folder::kTemporary;
+
 class RowSpoolTest : public TableFilesTest {};
 
 TEST_F(RowSpoolTest, EachPartHasItsRecordsInOrder) {
   // Parts of many buffers, of one, and of none.
   const uint64_t counts[] = {70000, 3, 0};
-  auto spool = *RowSpool::Create(dir_, 3, 12, 1000);
+  auto spool = *RowSpool::Create(dir_, kOutput, 3, 12, 1000);
   EXPECT_TRUE(env_->List(dir_)->empty());  // no name
   for (uint64_t i = 0; i < 70000; ++i) {
     for (uint32_t part = 0; part < 3; ++part) {
@@ -41,7 +45,7 @@ TEST_F(RowSpoolTest, EachPartHasItsRecordsInOrder) {
 }
 
 TEST_F(RowSpoolTest, RowsOfAPartAreReadInAnyOrder) {
-  auto spool = *RowSpool::Create(dir_, 2, 12, 0);
+  auto spool = *RowSpool::Create(dir_, kOutput, 2, 12, 0);
   for (uint64_t i = 0; i < 70000; ++i) {
     char* const to = *spool->Add(1);
     std::memcpy(to, &i, 8);
@@ -67,23 +71,37 @@ TEST_F(RowSpoolTest, RowsOfAPartAreReadInAnyOrder) {
 }
 
 TEST_F(RowSpoolTest, ADiskWithoutRoomIsRefusedBeforeTheFirstRow) {
-  const auto spool = RowSpool::Create(dir_, 1, 8, uint64_t{1} << 60);
-  EXPECT_EQ(spool.status().code(), absl::StatusCode::kResourceExhausted);
-  for (const char* const part : {dir_.c_str(), "TMPDIR", "are free"})
-    EXPECT_NE(spool.status().message().find(part), std::string::npos) << spool.status();
+  for (const auto& [folder, fix] : {std::pair(kOutput, "--output"), {kTemporary, "TMPDIR"}}) {
+    const auto spool = RowSpool::Create(dir_, folder, 1, 8, uint64_t{1} << 60);
+    EXPECT_EQ(spool.status().code(), absl::StatusCode::kResourceExhausted);
+    for (const char* const part : {dir_.c_str(), fix, "are free"})
+      EXPECT_NE(spool.status().message().find(part), std::string::npos) << spool.status();
+  }
 }
 
-TEST_F(RowSpoolTest, MemoryIsNoDisk) {
+TEST_F(RowSpoolTest, AnOutputTakesTheRowsTwice) {
+  struct statvfs disk;
+  ASSERT_EQ(statvfs(dir_.c_str(), &disk), 0);
+  const uint64_t most = uint64_t{disk.f_bavail} * disk.f_frsize / 4 * 3;
+  EXPECT_FALSE(RowSpool::Create(dir_, kOutput, 1, 8, most).ok());
+  EXPECT_TRUE(RowSpool::Create(dir_, kOutput, 1, 8, most / 2).ok());
+}
+
+TEST_F(RowSpoolTest, MemoryIsNoDiskButMayBeTheOutput) {
   struct statfs memory;
   if (statfs("/dev/shm", &memory) != 0 || memory.f_type != TMPFS_MAGIC)
     GTEST_SKIP() << "/dev/shm is no tmpfs";
-  EXPECT_TRUE(RowSpool::Create("/dev/shm", 1, 8, 1 << 10).ok());
-  const auto spool = RowSpool::Create("/dev/shm", 1, 8, RowSpool::kMostMemoryBytes + 1);
+  constexpr uint64_t kAbove = RowSpool::kMostMemoryBytes + 1;
+  if (memory.f_bavail * static_cast<uint64_t>(memory.f_bsize) < 2 * kAbove)
+    GTEST_SKIP() << "/dev/shm is too small";
+  EXPECT_TRUE(RowSpool::Create("/dev/shm", kTemporary, 1, 8, 1 << 10).ok());
+  EXPECT_TRUE(RowSpool::Create("/dev/shm", kOutput, 1, 8, kAbove).ok());
+  const auto spool = RowSpool::Create("/dev/shm", kTemporary, 1, 8, kAbove);
   EXPECT_EQ(spool.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(RowSpoolTest, AFolderThatIsMissingIsNamed) {
-  const auto spool = RowSpool::Create(Path("missing"), 1, 8, 0);
+  const auto spool = RowSpool::Create(Path("missing"), kOutput, 1, 8, 0);
   EXPECT_FALSE(spool.ok());
   EXPECT_NE(spool.status().message().find(Path("missing")), std::string::npos);
 }
