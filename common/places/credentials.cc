@@ -43,9 +43,12 @@ absl::Status Failed(const std::string& source, const absl::Status& why) {
                       absl::StrCat("cannot get credentials from ", source, ": ", why.message()));
 }
 
-absl::Status NoCredentials(const std::string& source, int status) {
-  return absl::PermissionDeniedError(
-      absl::StrCat("cannot get credentials from ", source, ": it answered with HTTP ", status));
+absl::Status NoCredentials(const std::string& source, const HttpResponse& answer,
+                           const std::string& code = "") {
+  return Failed(source, absl::Status(answer.busy() ? absl::StatusCode::kUnavailable
+                                                   : absl::StatusCode::kPermissionDenied,
+                                     absl::StrCat("it answered with HTTP ", answer.status,
+                                                  code.empty() ? "" : " ", code)));
 }
 
 HttpRequest ToService(const std::string& url) {
@@ -234,11 +237,7 @@ absl::StatusOr<Credentials> CredentialSource::FromWebIdentity(const std::string&
   request.most_bytes = kMostAnswerBytes;
   const auto answer = options_.transport->Send(request);
   if (!answer.ok()) return Failed(source, answer.status());
-  if (answer->status != 200) {
-    return absl::PermissionDeniedError(absl::StrCat("cannot get credentials from ", source,
-                                                    ": HTTP ", answer->status, " ",
-                                                    ErrorCodeOf(answer->body)));
-  }
+  if (answer->status != 200) return NoCredentials(source, *answer, ErrorCodeOf(answer->body));
   Credentials credentials;
   credentials.source = source;
   credentials.access_key = XmlText(answer->body, "AccessKeyId");
@@ -268,7 +267,7 @@ absl::StatusOr<Credentials> CredentialSource::FromContainer(const std::string& u
   if (!token.empty()) request.headers.push_back(absl::StrCat("Authorization: ", token));
   const auto answer = options_.transport->Send(request);
   if (!answer.ok()) return Failed(source, answer.status());
-  if (answer->status != 200) return NoCredentials(source, answer->status);
+  if (answer->status != 200) return NoCredentials(source, *answer);
   return FromJson(answer->body, source);
 }
 
@@ -295,13 +294,13 @@ std::optional<absl::StatusOr<Credentials>> CredentialSource::FromMachine() {
   const auto role = options_.transport->Send(request);
   if (!role.ok()) return Failed(source, role.status());
   if (role->status == 404) return std::nullopt;  // the machine has no role
-  if (role->status != 200) return NoCredentials(source, role->status);
+  if (role->status != 200) return NoCredentials(source, *role);
   const std::string name(
       absl::StripAsciiWhitespace(absl::string_view(role->body).substr(0, role->body.find('\n'))));
   request.url = absl::StrCat(roles, EncodeUrlPath(name));
   const auto answer = options_.transport->Send(request);
   if (!answer.ok()) return Failed(source, answer.status());
-  if (answer->status != 200) return NoCredentials(source, answer->status);
+  if (answer->status != 200) return NoCredentials(source, *answer);
   return FromJson(answer->body, source);
 }
 

@@ -40,6 +40,8 @@ struct HttpResponse {
   int status = 0;
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
+  // The place may answer later.
+  bool busy() const { return status == 408 || status == 429 || status >= 500; }
   // "" when there is none.
   std::string Header(const std::string& name) const {
     const auto found = headers.find(name);

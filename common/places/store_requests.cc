@@ -148,7 +148,7 @@ absl::Status StoreRequests::Explain(const StorePath& path, const HttpResponse& a
                           : "s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload",
         from));
   }
-  if (answer.status == 408 || answer.status == 429 || answer.status >= 500) {
+  if (answer.busy()) {
     return absl::UnavailableError(
         absl::StrCat(where, " is busy (HTTP ", answer.status, code.empty() ? "" : " ", code, ")"));
   }

@@ -35,10 +35,9 @@ absl::Status Explain(const HttpResponse& answer) {
     default:
       break;
   }
-  return absl::Status(answer.status == 429 || answer.status == 408 || answer.status >= 500
-                          ? absl::StatusCode::kUnavailable
-                          : absl::StatusCode::kFailedPrecondition,
-                      absl::StrCat("the server answered with ", status));
+  return absl::Status(
+      answer.busy() ? absl::StatusCode::kUnavailable : absl::StatusCode::kFailedPrecondition,
+      absl::StrCat("the server answered with ", status));
 }
 
 // The version that an answer is of; "" when it does not say. A weak ETag names none: it may stay

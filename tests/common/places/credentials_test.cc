@@ -145,6 +145,29 @@ TEST_F(CredentialsTest, AThrottledServiceIsNoSilentOne) {
   }
 }
 
+TEST_F(CredentialsTest, ABusySourceMayAnswerLater) {
+  ASSERT_TRUE(env_.WriteFile("/jwt", {"a"}).ok());
+  int status = 0;
+  transport_.answer = [&](const HttpRequest& request) {
+    return request.method == "PUT" ? Answer(200, "session") : Answer(status);  // of the machine
+  };
+  using Variables = std::map<std::string, std::string>;
+  for (const Variables& variables :
+       {Variables(), Variables{{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1:1/c"}},
+        Variables{{"AWS_WEB_IDENTITY_TOKEN_FILE", "/jwt"}}}) {
+    variables_ = variables;
+    SCOPED_TRACE(variables.empty() ? "machine" : variables.begin()->first);
+    for (const int busy : {408, 429, 500, 503}) {
+      status = busy;
+      EXPECT_EQ(Source()->Get().status().code(), absl::StatusCode::kUnavailable) << busy;
+    }
+    for (const int refuses : {400, 403}) {
+      status = refuses;
+      EXPECT_EQ(Source()->Get().status().code(), absl::StatusCode::kPermissionDenied) << refuses;
+    }
+  }
+}
+
 TEST_F(CredentialsTest, KeysInFilesAreReadAgain) {
   const auto write = [&](const std::string& id) {
     ASSERT_TRUE(env_.WriteFile("/people/u/.aws/credentials",
