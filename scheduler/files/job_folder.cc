@@ -100,7 +100,8 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
 }  // namespace
 
 bool JobFolder::IsAway(const absl::Status& status) const {
-  // INTERNAL: AsFileError. A disk of the network gives the others.
+  // INTERNAL: AsFileError of a store. A disk gives it for its own errors, also one of the network,
+  // so that an end is never tried again there.
   return (on_store_ && absl::IsInternal(status)) || absl::IsUnavailable(status) ||
          absl::IsDeadlineExceeded(status);
 }
@@ -127,7 +128,6 @@ absl::StatusOr<FolderLock> JobFolder::Lock(const std::string& dir) {
 
 absl::Status JobFolder::ClaimStore(const OutputAction& action, const std::string& dir,
                                    std::optional<FolderOwner>* owner) {
-  on_store_ = true;
   FolderOwner::Claimant claimant;
   claimant.job_id = action.job_id;
   claimant.instances = action.instances;
@@ -168,8 +168,9 @@ absl::Status JobFolder::Claim(const OutputAction& action) {
   const std::string& dir = config.output_dir();
   again_ = again_ || action.again;
   if (!action.instances.empty()) instance_ = action.instances.front();
+  on_store_ = !env_->PlaceOf(dir).lock;
   if (const absl::Status made = env_->MakeDirs(dir); !made.ok()) return NoOutput(dir, made);
-  if (!env_->PlaceOf(dir).lock) {
+  if (on_store_) {
     const absl::Status claimed = ClaimStore(action, dir, &owner_);
     refused_ = absl::IsAlreadyExists(claimed);
     if (!claimed.ok()) return refused_ ? claimed : NoOutput(dir, claimed);
@@ -499,9 +500,14 @@ absl::Status JobFolder::TryEnd(const OutputAction& ended) {
   }
   // The folder is another job's. Nothing is written there, not even why.
   if (refused_) return absl::OkStatus();
+  // Only folders of stores have owners, also where output_dir is on a disk.
+  const auto check_owned = [this] {
+    const absl::Status owned = CheckOwned();
+    return absl::IsInternal(owned) ? absl::UnavailableError(owned.message()) : owned;
+  };
   // Another writer has it by now; that one's result must stay. Not ABORTED, after which a later
   // scheduler would try again.
-  if (const absl::Status owned = CheckOwned(); !owned.ok())
+  if (const absl::Status owned = check_owned(); !owned.ok())
     return IsAway(owned) ? owned : absl::FailedPreconditionError(owned.message());
   const std::string model = ended.config.output_dir() + "/model";
   const bool done = ended.result.status() == "done";
@@ -515,8 +521,7 @@ absl::Status JobFolder::TryEnd(const OutputAction& ended) {
   if (done && !result.model_dir().empty()) {
     ResultOfModel earlier(env_, ended.config.output_dir());
     committed = earlier.Mark(result.job());
-    if (committed.ok())
-      committed = PutInForce(env_, model, ended.save_id, [this] { return CheckOwned(); });
+    if (committed.ok()) committed = PutInForce(env_, model, ended.save_id, check_owned);
     if (!committed.ok()) earlier.TakeMarkBack();
     // Another writer has the folder now: no result either.
     if (absl::IsAborted(committed)) return absl::FailedPreconditionError(committed.message());

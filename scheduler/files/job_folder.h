@@ -6,8 +6,7 @@
 //   is done and has saved one, the curve when it is done and has trained, the result when it has
 //   ended.
 // - With checkpoint.save: BEST the model of the best epoch is prepared in OUTPUT_DIR/model, and put
-// in
-//   force when the job is done. Those that checkpoints name stay until the checkpoints go.
+//   in force when the job is done. Those that checkpoints name stay until the checkpoints go.
 // - A job that ends without a model keeps the result of the model's job as model_result.json.
 // - Files that Sluice did not write are replaced only when the job says `overwrite`.
 // - The folder is locked while the job writes to it. A job of another scheduler, or one that names
@@ -132,7 +131,7 @@ class JobFolder {
   const std::string host_;
   const AwaitFolder await_;
   const std::string staging_;
-  bool on_store_ = false;  // a folder of the job
+  bool on_store_ = false;  // output_dir
   bool again_ = false;     // an earlier scheduler began the job
   uint64_t instance_ = 0;  // the job's first one
   std::optional<FolderLock> lock_;

@@ -14,10 +14,11 @@ namespace sluice {
 
 class FakeStoreEnv {
  public:
-  FakeStoreEnv() {
+  // `base` has the machine's files, and outlives this.
+  explicit FakeStoreEnv(Env* base = Env::Real()) {
     transport.answer = [this](const HttpRequest& request) { return store(request); };
     PlacesEnv::Options options;
-    options.base = Env::Real();
+    options.base = base;
     options.clock = &clock_;
     options.transport = &transport;
     options.variable = [](const std::string& name) -> std::optional<std::string> {

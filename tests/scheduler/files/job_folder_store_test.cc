@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/saved_model/saved_model.h"
 #include "scheduler/files/job_folder.h"
+#include "tests/common/base/hooked_env.h"
 #include "tests/common/places/fake_store_env.h"
 
 namespace sluice {
@@ -211,6 +212,9 @@ TEST_F(JobFolderStoreTest, AnEndCompletesWhenTheStoreAnswersAgainWhateverStepItL
       ASSERT_TRUE(
           PrepareModel(absl::StrCat(kOut, "/model"), ended.config, Manifest(), env_.get(), kNextId)
               .ok());
+      const std::string prepared =
+          env_.store.objects()[absl::StrCat("b/out/model/MANIFEST.", kNextId)];
+      ASSERT_FALSE(prepared.empty());
       int requests = 0;
       env_.transport.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
         const int number = requests++;
@@ -231,7 +235,7 @@ TEST_F(JobFolderStoreTest, AnEndCompletesWhenTheStoreAnswersAgainWhateverStepItL
         const absl::Status again = folder->End(ended);
         EXPECT_TRUE(again.ok()) << again;
       }
-      EXPECT_TRUE(CheckSaved(absl::StrCat(kOut, "/model"), kNextId, env_.get()).ok());
+      EXPECT_EQ(env_.store.objects()["b/out/model/MANIFEST"], prepared);
       const std::string result = env_.store.objects()["b/out/result.json"];
       EXPECT_THAT(result, HasSubstr("\"job-1\""));
       EXPECT_THAT(result, HasSubstr("\"status\": \"done\""));
@@ -239,6 +243,44 @@ TEST_F(JobFolderStoreTest, AnEndCompletesWhenTheStoreAnswersAgainWhateverStepItL
     }
     EXPECT_GT(failed, 3);
   }
+}
+
+TEST_F(JobFolderStoreTest, ADiskThatFailsIsNotAwayBesideCheckpointsOnAStore) {
+  HookedEnv disk;
+  bool fails = true;
+  disk.before = [&](const std::string&, const std::string& path) {
+    const bool result = absl::StrContains(path, "/result.json");
+    return fails && result ? absl::InternalError("Input/output error") : absl::OkStatus();
+  };
+  FakeStoreEnv env(&disk);
+  JobFolder folder(env.get(), "h", nullptr, staging_);
+  OutputAction action = Action(OutputAction::kStarted, "job-1", 1);
+  action.config.set_output_dir(staging_ + "/out");
+  action.config.clear_trace_file();
+  action.config.mutable_checkpoint()->set_dir("s3://b/checkpoints");
+  const absl::Status begun = folder.Begin(action);
+  ASSERT_TRUE(begun.ok()) << begun;
+  action.result.set_status("failed");
+  const absl::Status failed = folder.End(action);
+  EXPECT_TRUE(absl::IsInternal(failed)) << failed;
+  EXPECT_FALSE(folder.IsAway(failed));
+}
+
+TEST_F(JobFolderStoreTest, AnEndOnADiskWaitsForTheStoreOfTheCheckpoints) {
+  JobFolder folder(env_.get(), "h", nullptr, staging_);
+  OutputAction action = Action(OutputAction::kStarted, "job-1", 1);
+  action.config.set_output_dir(staging_ + "/out");
+  action.config.clear_trace_file();
+  action.config.mutable_checkpoint()->set_dir("s3://b/checkpoints");
+  ASSERT_TRUE(folder.Begin(action).ok());
+  env_.transport.answer = [](const HttpRequest&) { return absl::UnavailableError("no answer"); };
+  action.result.set_status("failed");
+  const absl::Status away = folder.End(action);
+  EXPECT_TRUE(folder.IsAway(away)) << away;
+  env_.transport.answer = [&](const HttpRequest& request) { return env_.store(request); };
+  const absl::Status ended = folder.End(action);
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_TRUE(std::filesystem::exists(staging_ + "/out/result.json"));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file_lock.h"
 #include "tests/common/base/hooked_env.h"
+#include "tests/common/places/fake_store_env.h"
 
 namespace sluice {
 namespace {
@@ -315,21 +316,28 @@ TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobContinues) {
   EXPECT_TRUE(std::filesystem::exists(dir_ + "/checkpoints/step-3/MANIFEST"));
 }
 
-// Options with a disk of which result.json cannot be written `times` times.
+// A store that does not take result.json before it was told of `times` tries.
 class AwayTest : public JobOutputTest {
  protected:
   JobOutput::Options Away(int times) {
     times_ = times;
-    env_.before = [this](const std::string&, const std::string& path) {
-      const bool away = absl::StrContains(path, "/result.json") && times_.fetch_sub(1) > 0;
-      return away ? absl::UnavailableError("no answer") : absl::OkStatus();
+    env_.transport.answer = [this](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+      const bool result = request.method == "PUT" && absl::EndsWith(request.url, "/result.json");
+      if (result && times_ > 0) return absl::UnavailableError("no answer");
+      return env_.store(request);
     };
     JobOutput::Options options = Options();
-    options.env = &env_;
+    options.env = env_.get();
+    options.staging = dir_;
     options.away_pause = std::chrono::milliseconds(1);
+    options.on_away = [this](const std::string&, const absl::Status& s) {
+      Note(s, &away_);
+      --times_;
+    };
     return options;
   }
-  HookedEnv env_;
+  const std::string out_ = "s3://b/out";
+  FakeStoreEnv env_;
   std::atomic<int> times_;
 };
 
@@ -341,7 +349,7 @@ TEST_F(AwayTest, TheEndOfAJobWaitsForItsPlace) {
     ended.set_value();
   };
   JobOutput output(options);
-  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  output.Add({Action(OutputAction::kStarted, out_), Action(OutputAction::kEnded, out_)});
   ended.get_future().get();
   output.Stop();
   EXPECT_EQ(away_.size(), 5u);
@@ -358,38 +366,42 @@ TEST_F(AwayTest, AnEndThatWaitsWhenTheOutputStopsIsLeftToTheNextScheduler) {
   std::promise<void> away;
   options.on_away = [&](const std::string&, const absl::Status&) { away.set_value(); };
   JobOutput output(options);
-  output.Add({Action(OutputAction::kStarted, dir_), Action(OutputAction::kEnded, dir_)});
+  output.Add({Action(OutputAction::kStarted, out_), Action(OutputAction::kEnded, out_)});
   away.get_future().get();
   output.Stop();
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_TRUE(absl::IsAborted(ended_[0])) << ended_[0];
   times_ = 0;
   JobOutput next(options);
-  OutputAction again = Action(OutputAction::kEnded, dir_);
+  OutputAction again = Action(OutputAction::kEnded, out_);
   again.again = true;
   next.Add({again});
   next.Stop();
   ASSERT_EQ(ended_.size(), 2u);
   EXPECT_TRUE(ended_[1].ok()) << ended_[1];
-  EXPECT_TRUE(std::filesystem::exists(dir_ + "/result.json"));
+  EXPECT_EQ(env_.store.objects().count("b/out/result.json"), 1u);
 }
 
 TEST_F(AwayTest, AJobThatFailedWaitsForABoundedTimeAndOneThatNeverBeganNotAtAll) {
   JobOutput::Options options = Away(1 << 30);
   options.away_wait = std::chrono::milliseconds(1);
+  std::promise<void> both;
+  options.on_ended = [&](const std::string&, absl::Status s) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_.push_back(s);
+    if (ended_.size() == 2) both.set_value();
+  };
   JobOutput output(options);
-  OutputAction failed = Action(OutputAction::kEnded, dir_);
+  OutputAction failed = Action(OutputAction::kEnded, out_);
   failed.result.set_status("failed");
-  output.Add({Action(OutputAction::kStarted, dir_), failed});
-  OutputAction refused = Action(OutputAction::kEnded, dir_ + "/other");
+  output.Add({Action(OutputAction::kStarted, out_), failed});
+  OutputAction refused = Action(OutputAction::kEnded, out_ + "/other");
   refused.job_id = "job-2";
   output.Add({refused});
-  for (size_t n = 0; n < 2;) {  // before Stop, which would end the waits
-    const std::lock_guard<std::mutex> lock(mutex_);
-    n = ended_.size();
-  }
+  both.get_future().get();  // before Stop, which would end the waits
   output.Stop();
-  for (const absl::Status& end : ended_) EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+  for (const absl::Status& end : ended_)
+    EXPECT_THAT(std::string(end.message()), testing::HasSubstr("no answer"));
   EXPECT_GE(away_.size(), 1u);
 }
 
