@@ -121,15 +121,22 @@ std::string PathInJob(const std::string& file, const std::string& output) {
 }
 
 // The file as a pattern that finds it alone, and by which its folders `key=value` are columns: one
-// with a wildcard, [2] for 2, in the first of them. The path itself: it has none, or one whose
-// value begins with a character that may mean something there.
-std::string PatternInJob(const std::string& file, const std::string& output) {
+// with a wildcard, [2] for 2, in the first of them that names one of folder_columns: those before
+// it are not of the pattern that was given. The path itself: it has none, or one whose value begins
+// with a character that may mean something there.
+std::string PatternInJob(const std::string& file, const TableProfile& table,
+                         const std::string& output) {
   std::string path = PathInJob(file, output);
   if (HasScheme(file) && !absl::StartsWith(file, "s3://")) return path;
   size_t begin = 0;  // of the folder
   for (size_t at = 0; at < path.size(); ++at) {
     if (path[at] == '/') begin = at + 1;
-    if (path[at] != '=' || at == begin || path.find('/', at) == std::string::npos) continue;
+    if (path[at] != '=' || path.find('/', at) == std::string::npos) continue;
+    const std::string name = path.substr(begin, at - begin);
+    if (std::none_of(table.folder_columns.begin(), table.folder_columns.end(),
+                     [&](const ColumnProfile& column) { return column.name() == name; })) {
+      continue;
+    }
     const char first = path[at + 1];
     if (first < 0 || absl::string_view("]^!\\*?[{}/").find(first) != absl::string_view::npos)
       return path;
@@ -148,7 +155,7 @@ bool NamesFiles(const TableProfile& table, const CheckOptions& options) {
 // Whether folders of the files are columns of the proposed job.
 bool HasFolders(const TableProfile& table, const CheckOptions& options) {
   const auto pattern = [&](const std::string& file) {
-    return PatternInJob(file, options.output) != PathInJob(file, options.output);
+    return PatternInJob(file, table, options.output) != PathInJob(file, options.output);
   };
   return !table.folder_columns.empty() && NamesFiles(table, options) &&
          std::all_of(options.files.begin(), options.files.end(), pattern);
@@ -203,7 +210,8 @@ absl::StatusOr<std::string> NameFiles(const TableProfile& table, const CheckOpti
   const auto add = [&](const std::vector<std::string>& files,
                        google::protobuf::RepeatedPtrField<std::string>* to) {
     for (const std::string& file : files) {
-      *to->Add() = folders ? PatternInJob(file, options.output) : PathInJob(file, options.output);
+      *to->Add() =
+          folders ? PatternInJob(file, table, options.output) : PathInJob(file, options.output);
     }
   };
   if (!roles.eval.empty()) {

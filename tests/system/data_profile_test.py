@@ -307,10 +307,10 @@ train { batch_size: 64 epochs: 8 seed: 1 }
     def test_folders_of_a_pattern_are_columns(self):
         text = self.small().read_text()
         for day in ("2026-11-01", "2026-11-02"):
-            folder = self.tmp / ("day=" + day)
-            folder.mkdir()
+            folder = self.tmp / "env=prod" / ("day=" + day)  # the pattern does not name env
+            folder.mkdir(parents=True)
             (folder / "part.csv").write_text(text)
-        pattern = self.tmp / "day=*" / "*.csv"
+        pattern = self.tmp / "env=prod" / "day=*" / "*.csv"
         report = json.loads(self.check(pattern, "--json"))
         (day,) = report["folder_columns"]
         self.assertEqual((day["name"], day["type"], day["distinct"], day["cells"]), ("day", "date", 2, report["lines"]))
@@ -319,9 +319,17 @@ train { batch_size: 64 epochs: 8 seed: 1 }
         self.assertIn("date_part: DAY_OF_WEEK", report["job"])
         job = self.tmp / "folders.textproto"
         self.check(pattern, "--output=%s" % job)
+        for part in ("env=prod/day=[2]026-11-01/part.csv", "date_part: DAY_OF_WEEK"):
+            self.assertIn(part, job.read_text())
         self.launch("--server_num=1", "--worker_num=1", job=job, name="folders")
         self.assertRegex(self.check(pattern), r"(?m)^  day +folder, date +0 % +2  2026-11-01\.\.2026-11-02$")
         self.assertEqual(json.loads(self.check(folder / "part.csv", "--json"))["folder_columns"], [])
+        # Lines of a file alone are copied to be held out, and the copies lie in no folder.
+        copied = self.tmp / "copied.textproto"
+        self.check(self.tmp / "env=prod" / "day=*-01" / "*.csv", "--output=%s" % copied)
+        self.assertIn('train_files: "copied-train.csv"', copied.read_text())
+        self.assertIn('# - "day": it is the name of a folder', copied.read_text())
+        self.assertNotIn('name: "day"', copied.read_text())
 
     def test_what_is_no_data_is_refused_with_the_fix(self):
         (self.tmp / "folder").mkdir()
