@@ -11,8 +11,7 @@
 //   the outcome only when result.json is written, so that a caller that sees a job done finds its
 //   result.
 // - A job that is over changes only by SetResult, WarnInResult, AwaitOutput, WriteFailed, Written
-// and
-//   Archive.
+//   and Archive.
 //
 // Thread safety: one thread.
 #pragma once
