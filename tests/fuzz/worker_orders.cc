@@ -252,13 +252,13 @@ void RunJob(FuzzedDataProvider* input) {
   FakeClock clock;
   JobRunner::Options options;
   options.models = &BuiltInModels();
-  options.assignment = assignment;
-  options.scheduler = &scheduler;
+  options.member.assignment = assignment;
+  options.member.scheduler = &scheduler;
   options.scheduler_patience = absl::ZeroDuration();
   options.attempt_patience = absl::ZeroDuration();
-  options.key = [] { return MemberKey{1, "secret"}; };
-  options.transport = tables.transport();
-  options.clock = &clock;
+  options.member.key = [] { return MemberKey{1, "secret"}; };
+  options.member.transport = tables.transport();
+  options.member.clock = &clock;
   options.env = &env;
   options.log = [](const std::string&) {};
   JobRunner runner(std::move(options));

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/instruction_sets.h"
-#include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
 #include "common/config/own_data.h"
@@ -47,53 +46,16 @@ TraceBatch::Name PhaseSpanName(Phase::Kind kind) {
 
 }  // namespace
 
-absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment) {
-  const JobSpec& job = assignment.job();
-  const TrainConfig& train = job.config().train();
-  ParameterClient::Options options;
-  options.job_id = job.job_id();
-  options.instance = job.instance();
-  options.rank = assignment.rank();
-  options.incarnation = assignment.incarnation();
-  options.pass = assignment.pass();
-  SLUICE_ASSIGN_OR_RETURN(options.tables, CreateTableLayouts(job.tables(), train.seed()));
-  options.route = job.route();
-  options.pipeline_depth = train.pipeline_depth();
-  options.limits.timeout = StepPatience(job.config());
-  return options;
-}
-
-GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment) {
-  GetRouteRequest request;
-  request.set_job_id(assignment.job().job_id());
-  request.set_rank(assignment.rank());
-  request.set_incarnation(assignment.incarnation());
-  request.set_pass(assignment.pass());
-  return request;
-}
-
-FailJobRequest FailureOfProcess(const std::string& job_id, const MemberKey& key,
-                                const absl::Status& why) {
-  FailJobRequest request;
-  request.set_job_id(job_id);
-  // The key proves that this process is the member, so that nobody else can fail the job.
-  request.set_member_id(key.id);
-  request.set_secret(key.secret);
-  request.set_message(Printable(why.message()));
-  return request;
-}
-
 JobRunner::JobRunner(Options options)
-    : options_(std::move(options)),
-      trace_(MakeTraceRecorder(options_.assignment.job(), options_.clock)),
-      stats_(options_.assignment.job().job_id(), options_.assignment.rank(),
-             options_.assignment.job().config().train().log_every(), options_.log, trace_.get()),
-      cuts_(options_.assignment.job().job_id(), options_.assignment.rank(),
-            options_.assignment.incarnation(), options_.report_soon),
+    : member_(std::move(options.member)),
+      options_(std::move(options)),
+      trace_(MakeTraceRecorder(member_.spec(), member_.clock())),
+      stats_(job_id(), rank(), member_.config().train().log_every(), options_.log, trace_.get()),
+      cuts_(job_id(), rank(), incarnation(), options_.report_soon),
       end_(EndOptions()),
       data_(&context_, options_.env, options_.host) {
-  cuts_.SetWanted(options_.assignment.checkpoint());
-  if (options_.assignment.has_early_end()) end_.Set(options_.assignment.early_end());
+  cuts_.SetWanted(member_.assignment().checkpoint());
+  if (member_.assignment().has_early_end()) end_.Set(member_.assignment().early_end());
 }
 
 ProgramEnd::Options JobRunner::EndOptions() {
@@ -101,10 +63,10 @@ ProgramEnd::Options JobRunner::EndOptions() {
   options.job_id = job_id();
   options.rank = rank();
   options.incarnation = incarnation();
-  options.key = options_.key;
-  options.scheduler = options_.scheduler;
+  options.key = [this] { return member_.key(); };
+  options.scheduler = member_.scheduler();
   options.patience = options_.scheduler_patience;
-  options.clock = options_.clock;
+  options.clock = member_.clock();
   options.cancelled = &cancelled_;
   options.ends = [this](const EarlyEnd& end) {
     MutexLock lock(&mutex_);
@@ -170,50 +132,33 @@ uint64_t JobRunner::Acknowledged() const {
 }
 
 bool JobRunner::Holds(HeldJob* held) const {
-  held->set_job_id(job_id());
-  held->set_instance(options_.assignment.job().instance());
-  held->set_rank(options_.assignment.rank());
-  held->set_incarnation(incarnation());
+  member_.Describe(held);
   held->set_checkpoint(cuts_.newest());
-  held->set_pass(options_.assignment.pass());
   return !cancelled_ && !ended_;
 }
 
 absl::Status JobRunner::Prepare() {
-  const JobSpec& spec = options_.assignment.job();
-  const JobConfig& config = spec.config();
-  if (options_.assignment.rank() >= spec.worker_num()) {
-    return absl::InvalidArgumentError(absl::StrCat("the scheduler assigns rank ",
-                                                   options_.assignment.rank(), " of ",
-                                                   spec.worker_num(), " workers"));
-  }
+  const JobConfig& config = member_.config();
+  SLUICE_RETURN_IF_ERROR(member_.Check());
   SLUICE_ASSIGN_OR_RETURN(model_, Model::Create(config, *options_.models));
   SLUICE_RETURN_IF_ERROR(data_.Open(config, model_->schema(), options_.own_data));
   SLUICE_ASSIGN_OR_RETURN(const NetOptions net,
                           NetOptionsOf(config, options_.device, options_.threads));
   SLUICE_ASSIGN_OR_RETURN(net_, model_->CreateNet(net));
   stats_.WatchNet(net_.get());
-  SLUICE_ASSIGN_OR_RETURN(ParameterClient::Options client, ClientOptionsOf(options_.assignment));
-  client.transport = options_.transport;
-  client.clock = options_.clock;
-  client.limits.max_message_bytes = options_.max_message_bytes;
-  client.get_route = [this]() -> absl::StatusOr<Route> {
-    SLUICE_ASSIGN_OR_RETURN(GetRouteReply reply,
-                            options_.scheduler->GetRoute(RouteRequestOf(options_.assignment)));
-    return reply.route();
-  };
+  SLUICE_ASSIGN_OR_RETURN(ParameterClient::Options client, member_.ClientOptions());
   SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<ParameterClient> created,
                           ParameterClient::Create(std::move(client)));
 
-  context_.spec = &spec;
+  context_.spec = &member_.spec();
   context_.mode = ModeOf(config.strategy());
-  context_.rank = options_.assignment.rank();
-  context_.incarnation = options_.assignment.incarnation();
-  context_.pass = options_.assignment.pass();
+  context_.rank = rank();
+  context_.incarnation = incarnation();
+  context_.pass = member_.assignment().pass();
   context_.model = model_.get();
   if (!ProgramGivesData(config)) {
     context_.cache =
-        MakeExampleCache(config, *model_->schema(), options_.env, options_.clock, options_.log);
+        MakeExampleCache(config, *model_->schema(), options_.env, member_.clock(), options_.log);
   }
   context_.net = net_.get();
   // A plain pointer: the client moves to client_ below, under the lock that Cancel takes.
@@ -221,14 +166,14 @@ absl::Status JobRunner::Prepare() {
   SLUICE_ASSIGN_OR_RETURN(JobDenseTables dense, MakeDense(created->tables()));
   context_.dense = dense.tables.get();
   context_.meetings = dense.meetings;
-  context_.scheduler = options_.scheduler;
+  context_.scheduler = member_.scheduler();
   context_.scheduler_patience = options_.scheduler_patience;
   context_.scheduler_silent = options_.scheduler_silent;
   context_.stats = &stats_;
   context_.cuts = &cuts_;
   context_.end = &end_.end();
   context_.end_training = [this](uint64_t steps) { return EndTraining(steps); };
-  context_.clock = options_.clock;
+  context_.clock = member_.clock();
   context_.env = options_.env;
   context_.cancelled = &cancelled_;
   context_.log = options_.log;
@@ -252,15 +197,15 @@ absl::Status JobRunner::Prepare() {
 absl::StatusOr<JobDenseTables> JobRunner::MakeDense(TableLayouts layouts) const {
   DenseTablesOptions options;
   options.model = model_.get();
-  options.spec = &options_.assignment.job();
+  options.spec = &member_.spec();
   options.layouts = std::move(layouts);
   options.env = options_.env;
-  options.rejoins = options_.assignment.rejoins();
+  options.rejoins = member_.assignment().rejoins();
   options.group.job_id = job_id();
   options.group.rank = rank();
   options.group.incarnation = incarnation();
   options.group.patience = options_.attempt_patience;
-  options.group.clock = options_.clock;
+  options.group.clock = member_.clock();
   options.group.report_soon = options_.report_soon;
   options.group.log = options_.log;
   options.make_collective = options_.make_collective;
@@ -268,7 +213,7 @@ absl::StatusOr<JobDenseTables> JobRunner::MakeDense(TableLayouts layouts) const 
 }
 
 void JobRunner::LogHowItComputes(const CpuPin* pin) const {
-  const TrainConfig& train = options_.assignment.job().config().train();
+  const TrainConfig& train = member_.config().train();
   if (pin != nullptr) {
     options_.log(pin->cpus().empty()
                      ? "train.pin_threads: the operating system refused to pin the threads"
@@ -291,7 +236,7 @@ absl::Status JobRunner::Run() {
   // Pin only now: the client's threads already run and stay unpinned. The training that runs on
   // this thread, and the threads that it starts, inherit the pinning.
   std::optional<CpuPin> pin;
-  if (status.ok() && options_.assignment.job().config().train().pin_threads()) {
+  if (status.ok() && member_.config().train().pin_threads()) {
     pin.emplace(options_.slot * options_.threads, options_.threads);
   }
   LogHowItComputes(pin ? &*pin : nullptr);
@@ -305,10 +250,7 @@ absl::Status JobRunner::Run() {
   const absl::Status own = TakeFailure();
   if (!own.ok()) status = own;
   if (!status.ok() && (!cancelled_ || !own.ok())) {
-    FailJobRequest request = FailureOfProcess(job_id(), options_.key(), status);
-    if (own.ok()) request.set_incarnation(incarnation());
-    *request.mutable_progress() = Progress();
-    const absl::Status told = options_.scheduler->FailJob(request);
+    const absl::Status told = member_.Fail(status, Progress(), /*of_process=*/!own.ok());
     if (!told.ok()) options_.log(absl::StrCat("could not report the failure: ", told.ToString()));
   }
   return status;
@@ -319,9 +261,9 @@ void JobRunner::AwaitNextAttempt(const absl::Status& error) {
   if (cancelled_) return;
   options_.log(absl::StrCat("waits for the job's next attempt: ", error.ToString()));
   stats_.SetDoing("waiting for the job's next attempt");
-  const absl::Time begin = options_.clock->Now();
-  while (!cancelled_ && options_.clock->Now() - begin < options_.attempt_patience)
-    options_.clock->Sleep(kLook);
+  const absl::Time begin = member_.clock()->Now();
+  while (!cancelled_ && member_.clock()->Now() - begin < options_.attempt_patience)
+    member_.clock()->Sleep(kLook);
 }
 
 absl::Status JobRunner::EndTraining(uint64_t steps) {
@@ -334,7 +276,7 @@ absl::Status JobRunner::EndTraining(uint64_t steps) {
 
 absl::Status JobRunner::RunPhases() {
   PhaseReport report;
-  if (options_.assignment.rejoins()) {
+  if (member_.assignment().rejoins()) {
     // The phase of the job may be any, and each needs the data files. The others wait, so nothing
     // is read that the job knows already.
     SLUICE_ASSIGN_OR_RETURN(*report.mutable_index(), data_.SeeFiles());
@@ -357,11 +299,7 @@ absl::Status JobRunner::RunPhases() {
 }
 
 absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kind after) {
-  NextPhaseRequest request;
-  request.set_job_id(job_id());
-  request.set_rank(options_.assignment.rank());
-  request.set_incarnation(incarnation());
-  request.set_pass(options_.assignment.pass());
+  NextPhaseRequest request = member_.PhaseRequest();
   const bool answers = after == Phase::TRAIN && context_.mode != Mode::kSync;
   RankMeetings* const meetings = context_.meetings;
   request.set_wait_ms(answers || meetings != nullptr ? kShortWaitMs : kWaitMs);
@@ -373,8 +311,8 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
     if (answers) trainer_->AnswerCheckpoint();
     if (answers && context_.mode == Mode::kGeo)
       request.set_wait_ms(calls < kQuickWaits ? kQuickWaitMs : kShortWaitMs);
-    const absl::Time due = options_.clock->Now() + absl::Milliseconds(request.wait_ms());
-    absl::StatusOr<NextPhaseReply> reply = options_.scheduler->NextPhase(request);
+    const absl::Time due = member_.clock()->Now() + absl::Milliseconds(request.wait_ms());
+    absl::StatusOr<NextPhaseReply> reply = member_.scheduler()->NextPhase(request);
     if (reply.ok()) {
       if (reply->ready()) {
         cuts_.GoOn();
@@ -389,15 +327,15 @@ absl::StatusOr<Phase> JobRunner::NextPhase(const PhaseReport& report, Phase::Kin
         stats_.SetDoing(absl::StrCat("waiting for ", reply->waiting_for()));
       silence.Answered();
       // Early without a phase: the scheduler has no room for all calls that wait.
-      const absl::Duration early = due - options_.clock->Now();
-      if (early > absl::ZeroDuration()) options_.clock->Sleep(std::min(early, kRetryPause));
+      const absl::Duration early = due - member_.clock()->Now();
+      if (early > absl::ZeroDuration()) member_.clock()->Sleep(std::min(early, kRetryPause));
       continue;
     }
     if (!MayBeAnsweredLater(reply.status()) ||
-        silence.Unanswered(options_.clock->Now()) > options_.scheduler_patience) {
+        silence.Unanswered(member_.clock()->Now()) > options_.scheduler_patience) {
       return reply.status();
     }
-    options_.clock->Sleep(kRetryPause);
+    member_.clock()->Sleep(kRetryPause);
   }
 }
 
@@ -434,7 +372,7 @@ absl::StatusOr<PhaseReport> JobRunner::RunPhase(const Phase& phase) {
       break;
     }
     case Phase::SAVE: {
-      if (options_.assignment.rank() != 0) break;
+      if (rank() != 0) break;
       stats_.SetDoing("saving the model");
       SLUICE_ASSIGN_OR_RETURN(*report.mutable_save(), Save(phase));
       break;
@@ -465,7 +403,7 @@ absl::Status JobRunner::AnswerOthers() {
 
 absl::Status JobRunner::ContinueWithRanks(Phase* phase) {
   const bool first = !std::exchange(trained_, true);
-  if (!first || !options_.assignment.rejoins() || !StepCommit::IsAmongRanks(context_))
+  if (!first || !member_.assignment().rejoins() || !StepCommit::IsAmongRanks(context_))
     return absl::OkStatus();
   RankMeetings* const meetings = context_.meetings;
   const uint64_t closed = meetings->closed();

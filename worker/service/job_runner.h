@@ -16,6 +16,7 @@
 #include "model/model_list.h"
 #include "worker/context/job_context.h"
 #include "worker/data/own_data.h"
+#include "worker/service/job_member.h"
 #include "worker/service/make_dense_tables.h"
 #include "worker/service/program_end.h"
 #include "worker/service/rank_data.h"
@@ -24,44 +25,27 @@
 
 namespace sluice {
 
-// Returns the options of the ParameterClient of a job: the job, rank, tables, route and limits of
-// the assignment. The caller adds transport, clock, get_route and limits.max_message_bytes, which
-// belong to the process. INVALID_ARGUMENT when the job has an invalid table.
-absl::StatusOr<ParameterClient::Options> ClientOptionsOf(const WorkerAssignment& assignment);
-// Asks for the job's present route, as the rank of the assignment.
-GetRouteRequest RouteRequestOf(const WorkerAssignment& assignment);
-
-// Tells the scheduler that this process cannot go on with the job for a reason of its own. Unlike
-// an error of a run, that counts in any attempt of the job, and also while the job recovers.
-FailJobRequest FailureOfProcess(const std::string& job_id, const MemberKey& key,
-                                const absl::Status& why);
-
 class JobRunner {
  public:
   struct Options {
-    WorkerAssignment assignment;
+    JobMember::Options member;          // whose rank this runs
     const ModelList* models = nullptr;  // required; with networks
-    std::function<MemberKey()> key;     // of the worker's present life
     std::string host;                   // name of this host, for messages
     int threads = 1;
     ComputeDevice device;
     int slot = 0;  // this worker's slot in the cluster: decides its CPUs with train.pin_threads
-    SchedulerClient* scheduler = nullptr;  // like all pointers here, outlives the runner
     absl::Duration scheduler_patience = absl::Seconds(20);  // how long unanswered calls are retried
     // How long to wait for the job's next attempt after an error that a lost member may explain.
     absl::Duration attempt_patience = absl::Seconds(10);
     // True when the scheduler has not answered for so long that a parked Geo rank trains on. May be
     // null: never.
     std::function<bool()> scheduler_silent;
-    Transport* transport = nullptr;
     // Gives the batches of a job whose program gives the data. Null: this process is no program.
     OwnData* own_data = nullptr;
     // Makes the engine for dense tables that workers keep. Null: jobs with such tables fail.
     std::function<absl::StatusOr<std::unique_ptr<Collective>>(const JobConfig& config)>
         make_collective;
-    Clock* clock = nullptr;
-    Env* env = nullptr;              // for the files of checkpoints and models
-    uint64_t max_message_bytes = 0;  // limit of the data plane; 0: none
+    Env* env = nullptr;  // for the files of checkpoints and models
     // Called when a report should not wait for its time, such as after a cut. May be null.
     std::function<void()> report_soon;
     std::function<void(const std::string&)> log;
@@ -104,9 +88,9 @@ class JobRunner {
   TraceRecorder* trace() const { return trace_.get(); }  // null: the job asks for no trace
   WorkerProgress Progress() { return WithWaiting(stats_.Progress()); }
   uint64_t Examples() { return stats_.Examples(); }  // trained so far
-  const std::string& job_id() const { return options_.assignment.job().job_id(); }
-  uint32_t rank() const { return options_.assignment.rank(); }
-  uint64_t incarnation() const { return options_.assignment.incarnation(); }
+  const std::string& job_id() const { return member_.job_id(); }
+  uint32_t rank() const { return member_.rank(); }
+  uint64_t incarnation() const { return member_.incarnation(); }
 
  private:
   // What Run reports of Fail.
@@ -142,7 +126,8 @@ class JobRunner {
   absl::Status Resume(const Phase& phase);
   absl::StatusOr<SaveReport> Save(const Phase& phase);
 
-  const Options options_;
+  const JobMember member_;
+  const Options options_;               // but for `member`
   std::atomic<bool> cancelled_{false};  // a flag only, read between steps; it guards no data
   std::atomic<bool> ended_{false};      // likewise: its phases are over, well or not
   absl::Status job_end_;                // as job_end()

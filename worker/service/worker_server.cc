@@ -262,23 +262,23 @@ void WorkerServer::RunJobs() {
       while (!ready()) changed_.Wait(&mutex_);
       if (stopping_) return;
       JobRunner::Options run;
-      run.assignment = assignment = assignment_;
+      run.member.assignment = assignment = assignment_;
       run.models = options_.models;
       run.own_data = options_.own_data;
-      run.key = [this] { return session_->key(); };
+      run.member.key = [this] { return session_->key(); };
       run.host = HostName();
       run.threads = options_.threads;
       run.device = options_.device;
       run.slot = static_cast<int>(options_.identity.rank);
       if (assignment_.job().config().train().threads() > 0)
         run.threads = assignment_.job().config().train().threads();
-      run.scheduler = scheduler_.get();
+      run.member.scheduler = scheduler_.get();
       run.scheduler_patience = session_->lost_after();
       // The scheduler notices a loss within a lease, and lost_after() is several leases.
       run.attempt_patience = session_->lost_after() / 2;
       // A lease, or 5 s: by then a restarted scheduler has heard from its members.
       run.scheduler_silent = [this] { return session_->silent() >= session_->lost_after() / 4; };
-      run.transport = options_.transport;
+      run.member.transport = options_.transport;
       run.make_collective =
           [this](const JobConfig& config) -> absl::StatusOr<std::unique_ptr<Collective>> {
         SLUICE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> made,
@@ -287,8 +287,8 @@ void WorkerServer::RunJobs() {
                                         : std::move(made);
       };
       run.env = confined_ != nullptr ? confined_.get() : options_.env;
-      run.max_message_bytes = LargestMessageBytes(options_.identity);
-      run.clock = options_.clock;
+      run.member.max_message_bytes = LargestMessageBytes(options_.identity);
+      run.member.clock = options_.clock;
       run.report_soon = [this] { session_->ReportSoon(); };
       run.log = [this, job_id = assignment_.job().job_id(), rank = assignment_.rank()](
                     const std::string& line) { LogJob(job_id, rank, line); };

@@ -90,12 +90,12 @@ class JobRunnerTest : public testing::Test {
   JobRunner::Options OptionsOf(WorkerAssignment assignment) {
     JobRunner::Options options;
     options.models = &BuiltInModels();
-    options.assignment = std::move(assignment);
-    options.scheduler = &scheduler_;
+    options.member.assignment = std::move(assignment);
+    options.member.scheduler = &scheduler_;
     options.scheduler_patience = absl::ZeroDuration();
-    options.key = [] { return MemberKey{1, "secret"}; };
-    options.transport = &transport_;
-    options.clock = Clock::Real();
+    options.member.key = [] { return MemberKey{1, "secret"}; };
+    options.member.transport = &transport_;
+    options.member.clock = Clock::Real();
     options.env = Env::Real();
     options.log = [](const std::string&) {};
     return options;
@@ -201,7 +201,7 @@ TEST_F(JobRunnerTest, AnInterruptedProgramCancelsTheJobAsTheMemberThatItIs) {
   WorkerAssignment assignment = Assignment();
   assignment.set_incarnation(5);
   JobRunner::Options options = OptionsOf(assignment);
-  options.scheduler = &scheduler;
+  options.member.scheduler = &scheduler;
   EXPECT_TRUE(JobRunner(std::move(options)).CancelJob().ok());
   EXPECT_TRUE(scheduler.asked.cancels());
   EXPECT_EQ(scheduler.asked.job_id(), "small-1");
@@ -230,7 +230,7 @@ TEST_F(JobRunnerTest, TheEndOfAJobThatIsNotDoneIsKnownButNoErrorOfTheRank) {
     OnePhase scheduler;
     scheduler.failure = failure;
     JobRunner::Options options = OptionsOf(Assignment());
-    options.scheduler = &scheduler;
+    options.member.scheduler = &scheduler;
     JobRunner runner(std::move(options));
     EXPECT_TRUE(runner.Run().ok());
     EXPECT_EQ(runner.job_end().message(), failure.empty() ? "" : "the job has failed: no data");
@@ -242,7 +242,7 @@ TEST_F(JobRunnerTest, RefusesPhasesThatNeedDataBeforeItHasLookedAtTheData) {
     OnePhase scheduler;
     scheduler.kind = kind;
     JobRunner::Options options = OptionsOf(Assignment());
-    options.scheduler = &scheduler;
+    options.member.scheduler = &scheduler;
     EXPECT_EQ(JobRunner(std::move(options)).Run().code(), absl::StatusCode::kInternal);
   }
 }
@@ -253,79 +253,6 @@ TEST_F(JobRunnerTest, RefusesARankThatTheJobDoesNotHave) {
   none.mutable_job()->set_worker_num(0);
   for (const WorkerAssignment& assignment : {outside, none})
     EXPECT_EQ(JobRunner(OptionsOf(assignment)).Run().code(), absl::StatusCode::kInvalidArgument);
-}
-
-WorkerAssignment AssignmentWithATable() {
-  WorkerAssignment assignment;
-  assignment.set_rank(2);
-  assignment.set_incarnation(5);
-  JobSpec* const job = assignment.mutable_job();
-  job->set_job_id("job-7");
-  job->set_instance(99);
-  job->mutable_config()->mutable_train()->set_pipeline_depth(3);
-  job->mutable_config()->mutable_train()->set_step_timeout_s(7);
-  job->mutable_config()->mutable_train()->set_seed(11);
-  TableConfig* const dense = job->add_tables();
-  dense->set_name("dense");
-  dense->set_kind(TableConfig::DENSE);
-  dense->add_shape(8);
-  dense->mutable_initializer()->mutable_normal()->set_stddev(1);
-  dense->mutable_optimizer()->mutable_sgd();
-  dense->mutable_optimizer()->set_learning_rate(1);
-  job->mutable_route()->set_generation(4);
-  return assignment;
-}
-
-TEST(ClientOptionsTest, WaitsAsLongAsALostWorkerMayBeReplaced) {
-  WorkerAssignment assignment = AssignmentWithATable();
-  RecoveryConfig* const recovery = assignment.mutable_job()->mutable_config()->mutable_recovery();
-  recovery->set_wait_s(30);
-  recovery->set_max_losses(2);
-  EXPECT_EQ(ClientOptionsOf(assignment)->limits.timeout, absl::Seconds(37));
-  recovery->set_max_losses(0);
-  EXPECT_EQ(ClientOptionsOf(assignment)->limits.timeout, absl::Seconds(7));
-}
-
-TEST(ClientOptionsTest, TakesIdentityTablesRouteAndLimitsFromTheAssignment) {
-  const auto options = ClientOptionsOf(AssignmentWithATable());
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->job_id, "job-7");
-  EXPECT_EQ(options->instance, 99u);
-  EXPECT_EQ(options->rank, 2u);
-  EXPECT_EQ(options->incarnation, 5u);
-  EXPECT_EQ(options->pipeline_depth, 3u);
-  EXPECT_EQ(options->limits.timeout, absl::Seconds(7));
-  EXPECT_EQ(options->route.generation(), 4u);
-  ASSERT_EQ(options->tables.size(), 1u);
-  EXPECT_EQ(options->tables[0]->name(), "dense");
-}
-
-TEST(RouteRequestTest, ShowsThePassOfItsRank) {
-  WorkerAssignment assignment = AssignmentWithATable();
-  assignment.set_pass("secret");
-  const GetRouteRequest request = RouteRequestOf(assignment);
-  EXPECT_EQ(request.job_id(), "job-7");
-  EXPECT_EQ(request.rank(), 2u);
-  EXPECT_EQ(request.incarnation(), 5u);
-  EXPECT_EQ(request.pass(), "secret");
-}
-
-TEST(ClientOptionsTest, JobSeedGivesTheInitialValues) {
-  WorkerAssignment assignment = AssignmentWithATable();
-  const auto a = ClientOptionsOf(assignment);
-  assignment.mutable_job()->mutable_config()->mutable_train()->set_seed(12);
-  const auto b = ClientOptionsOf(assignment);
-  ASSERT_TRUE(a.ok() && b.ok());
-  std::vector<float> first(8), second(8);
-  a->tables[0]->InitialElements(0, 8, first.data());
-  b->tables[0]->InitialElements(0, 8, second.data());
-  EXPECT_NE(first, second);
-}
-
-TEST(ClientOptionsTest, RefusesATableWithoutAShape) {
-  WorkerAssignment assignment = AssignmentWithATable();
-  assignment.mutable_job()->mutable_tables(0)->clear_shape();
-  EXPECT_EQ(ClientOptionsOf(assignment).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
