@@ -365,17 +365,19 @@ TEST_F(AwayTest, AnEndThatWaitsWhenTheOutputStopsIsLeftToTheNextScheduler) {
   options.away_pause = std::chrono::hours(1);
   std::promise<void> away;
   options.on_away = [&](const std::string&, const absl::Status&) { away.set_value(); };
+  OutputAction started = Action(OutputAction::kStarted, out_);
+  OutputAction ends = Action(OutputAction::kEnded, out_);
+  started.instances = ends.instances = {7};  // by which the next scheduler knows the job's claim
   JobOutput output(options);
-  output.Add({Action(OutputAction::kStarted, out_), Action(OutputAction::kEnded, out_)});
+  output.Add({started, ends});
   away.get_future().get();
   output.Stop();
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_TRUE(absl::IsAborted(ended_[0])) << ended_[0];
   times_ = 0;
   JobOutput next(options);
-  OutputAction again = Action(OutputAction::kEnded, out_);
-  again.again = true;
-  next.Add({again});
+  ends.again = true;
+  next.Add({ends});
   next.Stop();
   ASSERT_EQ(ended_.size(), 2u);
   EXPECT_TRUE(ended_[1].ok()) << ended_[1];
