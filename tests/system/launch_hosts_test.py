@@ -63,11 +63,11 @@ class LaunchHostsTest(SshHostsTest):
 
     def await_training(self, process, name="run", steps=1):
         """Waits until a worker has printed so many lines of steps since now."""
-        before = len(re.findall(r"loss", self.output(name)))
+        before = len(re.findall(r"\bloss\b", self.output(name)))
 
         def trains():
             self.assertIsNone(process.poll(), self.output(name))
-            return len(re.findall(r"loss", self.output(name))) >= before + steps
+            return len(re.findall(r"\bloss\b", self.output(name))) >= before + steps
         wait_until(trains, lambda: "training:\n" + self.output(name))
 
     def assert_no_daemon_left(self, hosts="ab"):

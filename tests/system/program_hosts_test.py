@@ -88,7 +88,7 @@ class ProgramOnHostsTest(SshHostsTest):
                                         stdout=out, stderr=subprocess.STDOUT)
         self._started.append(launcher)
         output = lambda: (self.tmp / "out").read_text()
-        steps = lambda: len(re.findall(r"loss", output()))
+        steps = lambda: len(re.findall(r"\bloss\b", output()))  # not capital_loss
 
         def await_steps(more):
             begun = steps()
