@@ -97,6 +97,11 @@ absl::Status PutInForce(Env* env, const std::string& model, const std::string& s
       committed.message(), "); give an --output_dir that scheduler, pservers and workers share"));
 }
 
+absl::Status ChainGone(const std::string& what) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      what, " is gone, without which nobody could use this delta; the next export is a new base"));
+}
+
 }  // namespace
 
 bool JobFolder::IsAway(const absl::Status& status) const {
@@ -380,6 +385,25 @@ absl::Status JobFolder::Checkpoint(const OutputAction& checkpoint, std::string* 
   return absl::OkStatus();
 }
 
+absl::Status JobFolder::CheckBaseOf(const ExportMember& member, const std::string& root) {
+  const ExportFacts& facts = member.facts();
+  if (member.base()) export_base_ = facts.to();
+  if (export_base_ == 0) {
+    SLUICE_ASSIGN_OR_RETURN(const auto chains, ListChains(root, env_, nullptr));
+    for (const std::vector<ExportMember>& chain : chains) {
+      if (std::any_of(chain.begin(), chain.end(),
+                      [&](const ExportMember& one) { return one.dir == member.dir; })) {
+        export_base_ = chain.front().facts().to();
+        return absl::OkStatus();
+      }
+    }
+    return ChainGone(absl::StrCat("the base of ", member.dir));
+  }
+  const std::string base = ExportFolder(root, facts.instance(), export_base_);
+  const absl::Status read = ReadExport(base, env_).status();
+  return absl::IsNotFound(read) ? ChainGone(base) : read;
+}
+
 absl::Status JobFolder::Export(const OutputAction& made) {
   const std::string root = ExportRoot(made.config);
   Manifest manifest = made.manifest;
@@ -388,8 +412,12 @@ absl::Status JobFolder::Export(const OutputAction& made) {
   facts->set_unix_time(absl::ToDoubleSeconds(made.time - absl::UnixEpoch()));
   if (facts->from() != 0) {
     // Read again, and not remembered: a delta must not follow a member that somebody has removed.
-    SLUICE_ASSIGN_OR_RETURN(const ExportMember before,
-                            ReadExport(ExportFolder(root, facts->instance(), facts->from()), env_));
+    const std::string previous = ExportFolder(root, facts->instance(), facts->from());
+    const auto read = ReadExport(previous, env_);
+    if (absl::IsNotFound(read.status())) return ChainGone(previous);
+    SLUICE_RETURN_IF_ERROR(read.status());
+    const ExportMember& before = *read;
+    SLUICE_RETURN_IF_ERROR(CheckBaseOf(before, root));
     facts->set_chain(before.facts().chain());
     facts->set_order(before.facts().order());
   } else {
@@ -414,6 +442,7 @@ absl::Status JobFolder::Export(const OutputAction& made) {
         absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
                      root, ", and it must have room"));
   }
+  if (made.manifest.export_().from() == 0) export_base_ = made.manifest.export_().to();
   // Only now, so that there is a whole chain at every moment.
   if (CheckOwned().ok()) {
     const ExportConfig& config = made.config.export_();

@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "common/base/env.h"
 #include "common/base/file_lock.h"
+#include "common/saved_model/export_chain.h"
 #include "common/saved_model/saved_model.h"
 #include "scheduler/files/curve_files.h"
 #include "scheduler/files/folder_owner.h"
@@ -87,6 +88,9 @@ class JobFolder {
 
  private:
   absl::Status TryEnd(const OutputAction& ended);
+  // Whether the base of the chain that `member` of this run ends is still there. A rule of a store
+  // that removes what is old takes it first. FAILED_PRECONDITION: it is gone.
+  absl::Status CheckBaseOf(const ExportMember& member, const std::string& root);
   absl::Status Claim(const OutputAction& action);
   absl::StatusOr<FolderLock> Lock(const std::string& dir);
   // The same for a folder of a store.
@@ -151,6 +155,7 @@ class JobFolder {
   std::unique_ptr<TraceFile> trace_;  // null: not asked for, or it could not be continued
   bool lacks_points_ = false;         // of the curve: a warning was given
   bool lacks_curves_ = false;         // of curves.jsonl: likewise
+  uint64_t export_base_ = 0;          // the cut of the base of this run's chain; 0: not known
   bool was_away_ = false;             // of the place at the end: likewise
   std::vector<std::string> warnings_;
   size_t taken_ = 0;  // how many of them were taken

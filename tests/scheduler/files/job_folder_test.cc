@@ -229,6 +229,42 @@ TEST_F(JobFolderTest, ExportsGrowAChainOfWhichNoneIsWrong) {
   EXPECT_EQ(chains->front().front().facts().instance(), 9u);
 }
 
+// Rules of a store that remove what is old take the base first.
+TEST_F(JobFolderTest, ADeltaWhoseBaseOrPredecessorIsGoneFailsAndABaseFollows) {
+  const std::string root = dir_ + "/export";
+  std::string warning;
+  // A scheduler that has made the base itself, and one that was started later.
+  for (const bool restarted : {false, true}) {
+    for (const uint64_t gone : {2, 6}) {
+      SCOPED_TRACE(testing::Message() << restarted << " " << gone);
+      fs::remove_all(root);
+      OutputAction started = Action(OutputAction::kStarted, dir_);
+      started.config.mutable_export_()->set_every_steps(5);
+      auto folder = std::make_unique<JobFolder>(&env_, "h");
+      ASSERT_TRUE(folder->Begin(started).ok());
+      for (const uint64_t cut : {2, 4, 6})
+        ASSERT_TRUE(
+            folder->Checkpoint(ExportAction(cut - 2 == 0 ? 0 : cut - 2, cut, 7), &warning).ok());
+      if (restarted) {
+        folder = nullptr;
+        folder = std::make_unique<JobFolder>(&env_, "h");
+        started.again = true;
+        ASSERT_TRUE(folder->Begin(started).ok());
+      }
+      const std::string lost = ExportFolder(root, 7, gone);
+      fs::remove_all(lost);
+      const absl::Status delta = folder->Checkpoint(ExportAction(6, 8, 7), &warning);
+      EXPECT_EQ(delta.code(), absl::StatusCode::kFailedPrecondition) << delta;
+      EXPECT_THAT(std::string(delta.message()),
+                  AllOf(HasSubstr(restarted && gone == 2 ? ExportFolder(root, 7, 6) : lost),
+                        HasSubstr("is gone"), HasSubstr("new base")));
+      folder->Discard(ExportAction(6, 8, 7));
+      ASSERT_TRUE(folder->Checkpoint(ExportAction(0, 10, 7), &warning).ok());
+      EXPECT_TRUE(folder->Checkpoint(ExportAction(10, 12, 7), &warning).ok());
+    }
+  }
+}
+
 // Whichever read fails, a base is the newest, or there is none.
 TEST_F(JobFolderTest, ABaseWhosePlaceCannotBeReadFails) {
   JobFolder folder(&env_, "h");
