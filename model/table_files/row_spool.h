@@ -19,8 +19,9 @@ namespace sluice {
 
 class RowSpool {
  public:
-  // What the folder is of the import. The output takes as many bytes again, for its own files. A
-  // temporary folder that is memory takes kMostMemoryBytes.
+  // Where the import puts the file. The folder of the output (kOutput) must have room for the rows
+  // twice, because the output's own files follow. A temporary folder in memory takes at most
+  // kMostMemoryBytes.
   enum class Folder { kOutput, kTemporary };
   // The file is on the disk of the local folder `dir`, which exists. All records have
   // `record_bytes`; about `expected_bytes` will be added. RESOURCE_EXHAUSTED: there is no room for

@@ -198,7 +198,7 @@ class Import {
     return absl::OkStatus();
   }
 
-  // Of the rows of the source, about.
+  // About how many bytes the rows of the source take in the spool.
   uint64_t ExpectedBytes() const {
     constexpr uint64_t kMostRatio = 1000;  // of what is compressed
     uint64_t size = 0;

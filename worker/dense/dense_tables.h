@@ -114,7 +114,8 @@ class PserverDenseTables : public DenseTables {
 
   const Model* const model_;
   const std::vector<size_t> indices_;
-  // Of frozen tables, by Model::dense_tables(); empty until the first pull has ended.
+  // The values of the frozen tables, in the order of Model::dense_tables(). Empty until the first
+  // pull has ended.
   mutable std::vector<std::vector<float>> frozen_;
 };
 

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// What proves to the scheduler that a request comes from the rank.
+// Fills in the fields by which the scheduler knows that a request comes from the rank.
 template <typename Request>
 Request FromRank(const JobMember& member) {
   Request request;

@@ -49,8 +49,9 @@ class JobMember {
 
   // INVALID_ARGUMENT: the job has no such rank.
   absl::Status Check() const;
-  // Of the rank's client to the pservers: the job, rank, tables, route and limits of the
-  // assignment. INVALID_ARGUMENT: the job has an invalid table.
+  // The options of the rank's client to the pservers, with the job, rank, tables, route and limits
+  // of the assignment. The member outlives the client. INVALID_ARGUMENT: the job has an invalid
+  // table.
   absl::StatusOr<ParameterClient::Options> ClientOptions() const;
   // Asks for the job's present route.
   GetRouteRequest RouteRequest() const;

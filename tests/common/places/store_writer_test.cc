@@ -103,7 +103,7 @@ TEST_F(StoreWriterTest, AnOlderObjectIsNotTakenForAnUploadThatTheStoreHasLost) {
 }
 
 TEST_F(StoreWriterTest, AnEndOfAnUploadThatWasNotHeardIsFoundByAStoreThatIsBusy) {
-  // Of each request for the object that the lost end has made, as many as one call sends.
+  // The store refuses to tell of the object as often as one call asks. The lost end has made it.
   int refused = 0, most = 8;
   transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
     if (request.method == "HEAD" && refused < most) {

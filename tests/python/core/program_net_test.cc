@@ -145,7 +145,7 @@ TEST(ProgramNetTest, WhatAProgramLeavesAloneHasGradientZero) {
   EXPECT_THAT(skipped.row_gradients(), Each(-1));
 }
 
-// Of two frozen parameters, the second one's gradient goes nowhere and has no memory.
+// There are two frozen parameters. Nobody takes the gradient of the second, so it has no memory.
 TEST(ProgramNetTest, GradientsOfFrozenParametersAreZero) {
   ProgramExchange exchange;
   bool asks = false;
