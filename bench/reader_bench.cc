@@ -5,7 +5,6 @@
 //
 // The limits: one pass of memchr over the same text, one memcpy of the cache file in pieces of a
 // batch's size, and Arrow's decoding of the same columns.
-#include <stdlib.h>
 #include <time.h>
 
 #include <cstring>
@@ -22,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "bench/suite.h"
+#include "bench/temporary_folder.h"
 #include "common/arrow/parquet.h"
 #include "common/base/clock.h"
 #include "common/base/env.h"
@@ -193,11 +193,8 @@ class ParquetBench {
   static absl::StatusOr<std::shared_ptr<ParquetBench>> Create(size_t examples) {
     SLUICE_RETURN_IF_ERROR(OpenArrow());
     auto bench = std::make_shared<ParquetBench>();
-    std::string folder = std::filesystem::temp_directory_path() / "sluice-bench-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr)
-      return absl::InternalError(absl::StrCat("cannot make ", folder));
-    bench->folder_ = folder;
-    bench->path_ = folder + "/train.parquet";
+    SLUICE_ASSIGN_OR_RETURN(bench->folder_, TemporaryFolder::Create());
+    bench->path_ = bench->folder_->path() + "/train.parquet";
     std::string text;
     ClickSums sums;
     ClickGenerator({}).Append(0, examples, &text, &sums);
@@ -210,10 +207,6 @@ class ParquetBench {
     bench->data_ = job.data();
     bench->examples_ = examples;
     return bench;
-  }
-  ~ParquetBench() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
 
   Sample Measure() {
@@ -235,7 +228,8 @@ class ParquetBench {
   }
 
  private:
-  std::string folder_, path_;
+  std::shared_ptr<const TemporaryFolder> folder_;
+  std::string path_;
   size_t examples_ = 0;
   std::shared_ptr<const FeatureSchema> schema_;
   DataConfig data_;
@@ -268,10 +262,7 @@ class ReadKindBench {
  public:
   static absl::StatusOr<std::shared_ptr<ReadKindBench>> Create(const ReadKind& kind, size_t rows) {
     auto bench = std::make_shared<ReadKindBench>();
-    std::string folder = std::filesystem::temp_directory_path() / "sluice-bench-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr)
-      return absl::InternalError(absl::StrCat("cannot make ", folder));
-    bench->folder_ = folder;
+    SLUICE_ASSIGN_OR_RETURN(bench->folder_, TemporaryFolder::Create());
     bench->rows_ = rows;
     TextColumns::Formats formats = {{"y", "l"}};
     std::string header = "y", features;
@@ -309,10 +300,6 @@ class ReadKindBench {
     }
     return bench;
   }
-  ~ReadKindBench() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
 
   Sample MeasureParquet() {
     Sample sample;
@@ -330,8 +317,8 @@ class ReadKindBench {
   }
 
  private:
-  std::string parquet() const { return folder_ + "/rows.parquet"; }
-  std::string csv() const { return folder_ + "/rows.csv"; }
+  std::string parquet() const { return folder_->path() + "/rows.parquet"; }
+  std::string csv() const { return folder_->path() + "/rows.csv"; }
   double PerValue(double seconds) const {
     return 1e9 * seconds / static_cast<double>(rows_ * kReadColumns);
   }
@@ -348,7 +335,7 @@ class ReadKindBench {
     return status.ok() && batch_.n == rows_ && bad.count == 0 ? PerValue(seconds) : 0;
   }
 
-  std::string folder_;
+  std::shared_ptr<const TemporaryFolder> folder_;
   size_t rows_ = 0;
   std::shared_ptr<const FeatureSchema> schema_;
   std::vector<DataConfig> data_;  // Parquet, CSV
@@ -375,10 +362,8 @@ class Reader {
  public:
   static absl::StatusOr<std::shared_ptr<Reader>> Create(size_t examples) {
     auto reader = std::make_shared<Reader>();
-    std::string folder = std::filesystem::temp_directory_path() / "sluice-bench-XXXXXX";
-    if (mkdtemp(folder.data()) == nullptr)
-      return absl::InternalError(absl::StrCat("cannot make ", folder));
-    reader->folder_ = folder;
+    SLUICE_ASSIGN_OR_RETURN(reader->folder_, TemporaryFolder::Create());
+    const std::string& folder = reader->folder_->path();
     ClickSums sums;
     ClickGenerator({}).Append(0, examples, &reader->text_, &sums);
     reader->piece_.path = folder + "/train.tsv";
@@ -406,10 +391,6 @@ class Reader {
       SLUICE_ASSIGN_OR_RETURN(reader->cache_file_, Env::Real()->ReadFile(entry.path().string()));
     }
     return reader;
-  }
-  ~Reader() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
   }
 
   Sample MeasureText() {
@@ -456,7 +437,8 @@ class Reader {
   }
 
  private:
-  std::string folder_, text_, cache_file_;
+  std::shared_ptr<const TemporaryFolder> folder_;
+  std::string text_, cache_file_;
   DataPiece piece_;
   std::shared_ptr<const FeatureSchema> schema_;
   std::unique_ptr<DataSource> data_;

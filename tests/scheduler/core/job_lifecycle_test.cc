@@ -460,15 +460,21 @@ TEST(JobLifecycleTest, EndedJobIsNotCancelledAgain) {
   EXPECT_TRUE(absl::IsFailedPrecondition(c.core_.operators().CancelJob(job, c.now_)));
 }
 
+// Runs an evaluation by the only worker until its output is to be written.
+std::string EvaluateToItsEnd(FakeCluster* c) {
+  JobConfig config = FakeCluster::Config(0, 1);
+  config.set_evaluate_only(true);
+  const std::string job = c->Run(config);
+  EXPECT_EQ(c->Phase(job, 0)->phase().kind(), Phase::INDEX);
+  EXPECT_EQ(c->Phase(job, 0, Indexed(0))->phase().kind(), Phase::EVAL);
+  EXPECT_EQ(c->Phase(job, 0, Ended(2))->phase().kind(), Phase::FINISH);
+  return job;
+}
+
 TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
-  JobConfig config = FakeCluster::Config(0, 1);
-  config.set_evaluate_only(true);
-  const std::string job = c.Run(config);
-  EXPECT_EQ(c.Phase(job, 0)->phase().kind(), Phase::INDEX);
-  EXPECT_EQ(c.Phase(job, 0, Indexed(0))->phase().kind(), Phase::EVAL);
-  EXPECT_EQ(c.Phase(job, 0, Ended(2))->phase().kind(), Phase::FINISH);
+  const std::string job = EvaluateToItsEnd(&c);
   c.core_.OutputEnded(job, absl::ResourceExhaustedError("disk full"));
   EXPECT_EQ(c.State(job), JOB_FAILED);
   EXPECT_EQ(c.Status(job).result().status(), "failed");
@@ -478,11 +484,7 @@ TEST(JobLifecycleTest, ResultThatCannotBeWrittenFailsTheJob) {
 TEST(JobLifecycleTest, AJobHasNotEndedWhileThePlaceOfItsResultIsAway) {
   FakeCluster c(1, 1);
   c.JoinAll(1, 1);
-  JobConfig config = FakeCluster::Config(0, 1);
-  config.set_evaluate_only(true);
-  const std::string job = c.Run(config);
-  EXPECT_EQ(c.Phase(job, 0, Indexed(0))->phase().kind(), Phase::EVAL);
-  EXPECT_EQ(c.Phase(job, 0, Ended(2))->phase().kind(), Phase::FINISH);
+  const std::string job = EvaluateToItsEnd(&c);
   const uint64_t version = c.Status(job).version();
   c.core_.OutputAway(job, absl::InternalError("no answer"));
   EXPECT_EQ(c.State(job), JOB_RUNNING);
