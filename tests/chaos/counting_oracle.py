@@ -191,12 +191,13 @@ class CountingTest(SluiceTest):
 
 def launched_job(test, programs, name):
     """{"examples": ..., "global_step": ...} of the job of the launch whose logs are in tmp/<name>.log; {} if unknown."""
+    log_dir = test.tmp / (name + ".log")
+    status = test.scheduler_status(log_dir)
     scheduler = next((e for e in test.endpoints(name) if e.role == "scheduler"), None)
-    if scheduler is None:
-        return {}
-    done = test.run_program(programs / "sluice", "status", "--json", "--scheduler=%s" % scheduler.address,
-                            "--log_dir=%s" % (test.tmp / (name + ".log")))
-    jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
+    if not status and scheduler:
+        done = test.run_program(programs / "sluice", "status", "--json", "--scheduler=%s" % scheduler.address, "--log_dir=%s" % log_dir)
+        status = json.loads(done.stdout) if done.returncode == 0 else None
+    jobs = status["jobs"] if status else []
     return {key: int(jobs[0][key]) for key in ("examples", "global_step")} if jobs else {}
 
 

@@ -1,4 +1,4 @@
-"""The daemons of a job, started one by one, with a proxy before each pserver. Daemons that were killed start again.
+"""The daemons of a job, started one by one. Daemons that were killed start again.
 
 This stands for a supervisor such as systemd: a process that ended by a signal of the test is started again with the same
 flags; one that ends by itself fails the test.
@@ -63,7 +63,8 @@ class Daemons:
 
     def __init__(self, test, programs, name, pservers, workers, seed, out, stream_bytes=None, tls=False, transport="grpc"):
         """`programs`: the folder of the binaries. `stream_bytes`: streams between workers and pservers break after so
-        many bytes, on average; None: never. `tls`: with mutual TLS, whose certificates are replaced all the time.
+        many bytes, on average, in a proxy before each pserver; None: never, and there is no proxy. `tls`: with mutual
+        TLS, whose certificates are replaced all the time.
         `transport`: only gRPC passes through the proxy. Streams through shared memory break when their sockets are
         cut, about every STREAM_S; the calls beside them still pass through the proxy."""
         self._test, self._programs, self._name = test, programs, name
@@ -78,9 +79,9 @@ class Daemons:
                                           "--heartbeat_ms=100", "--lease_ms=5000"]}
         for rank in range(pservers):
             port = free_port()
-            self._commands["pserver %d" % rank] = [
-                "sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port,
-                "--advertise=127.0.0.1:%d" % self.proxy.forward(("127.0.0.1", port)), *common]
+            advertised = self.proxy.forward(("127.0.0.1", port)) if stream_bytes else port
+            self._commands["pserver %d" % rank] = ["sluice-pserver", "--rank=%d" % rank, "--bind=127.0.0.1:%d" % port,
+                                                   "--advertise=127.0.0.1:%d" % advertised, *common]
         for rank in range(workers):
             self._commands["worker %d" % rank] = ["sluice-worker", "--rank=%d" % rank, "--threads=1", *common]
         self._processes = {name: self._start(name) for name in self._commands}
@@ -161,11 +162,17 @@ class Daemons:
         if time.monotonic() - self._asked < STATUS_AGE_S:
             return self._status
         self._asked = time.monotonic()
-        status = self._ask("status", "--json")
-        if status.returncode == 0:
-            jobs = json.loads(status.stdout)["jobs"]
-            self._status = jobs[0] if jobs else self._status
+        jobs = self._cluster_status().get("jobs")
+        self._status = jobs[0] if jobs else self._status
         return self._status
+
+    def _cluster_status(self):
+        """The status of the cluster; {} if it cannot be had."""
+        status = self._test.scheduler_status(self.log_dir)
+        if status:
+            return status
+        done = self._ask("status", "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def examples(self):
         """The examples that the job is known to have trained."""
@@ -202,8 +209,7 @@ class ReplicatedDaemons(Daemons):
         return super().examples() if complete else 0
 
     def _complete(self):
-        done = self._ask("status", "--json")
-        members = json.loads(done.stdout)["members"] if done.returncode == 0 else []
+        members = self._cluster_status().get("members", [])
         pservers = {int(member.get("rank", 0)): member for member in members if member.get("role") == "pserver"}
         copied = set()
         for rank, member in pservers.items():

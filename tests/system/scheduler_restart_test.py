@@ -183,6 +183,9 @@ class SchedulerRestartTest(DisturbedLaunchTest):
         return done.stdout
 
     def state(self):
+        seen = self.scheduler_status(self.log_dir)
+        if seen:
+            return seen
         done = self.run_program("sluice", "status", "--json", "--scheduler=%s" % self.address)
         return json.loads(done.stdout) if done.returncode == 0 else {"members": [], "jobs": []}
 
