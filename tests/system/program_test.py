@@ -26,6 +26,7 @@ from sluice_testing import (ADULT_TEST_EXAMPLES, ADULT_TRAIN_EXAMPLES, BIN, ROOT
 PYTHON = torch_python()
 
 BATCH_SIZE = 128  # of the script's job
+EPOCHS = 3  # of 128 steps with two workers
 ONE_THREAD = dict(os.environ, OMP_NUM_THREADS="1")  # bits depend on the number of threads
 SCRIPT = (ROOT / "examples" / "adult_wide_deep.py").read_text().replace(
     "pathlib.Path(__file__).resolve().parents[1]", "pathlib.Path(%r)" % str(ROOT))
@@ -270,18 +271,24 @@ def runs_in(cwd, folder):
 
 
 class ProgramTest(ProgramLaunchTest):
-    def undisturbed_digest(self, change, *flags, epochs=6):
-        self.train("--a_sync=false", *flags, name="undisturbed", arguments=["--epochs=%d" % epochs], change=change)
-        return re.search(r'"model_digest": "(\w+)"', (self.tmp / "undisturbed" / "result.json").read_text())[1]
+    undisturbed = {}  # digests of models by what made them: several tests compare theirs with the same
+
+    def undisturbed_digest(self, change, *flags, epochs=EPOCHS):
+        made_by = (change(SCRIPT), flags, epochs)
+        if made_by not in self.undisturbed:
+            self.train("--a_sync=false", *flags, name="undisturbed", arguments=["--epochs=%d" % epochs], change=change)
+            result = json.loads((self.tmp / "undisturbed" / "result.json").read_text())
+            self.undisturbed[made_by] = result["model_digest"]
+        return self.undisturbed[made_by]
 
     def check_same_bits_after_kill(self, role, change=lambda text: text, flags=()):
         digest = self.undisturbed_digest(change, *flags)
-        launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=6"], change=change)
+        launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=%d" % EPOCHS], change=change)
         self.await_step(launcher, self.random.randrange(20, 200))
         kill_unless_over(self.pid_of(role, 0), signal.SIGKILL)
         result = self.result(launcher)
         self.assertEqual(result["model_digest"], digest, self.output())
-        self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
+        self.assertEqual(result["examples"], EPOCHS * ADULT_TRAIN_EXAMPLES)
         return result["recovery"]
 
     def test_async_and_sync_train(self):
@@ -354,13 +361,13 @@ class ProgramTest(ProgramLaunchTest):
         self.assertEqual(self.check_same_bits_after_kill("worker", with_norms)["worker_losses"], 1)
 
     def test_geo_trains_and_a_killed_worker_loses_and_repeats_nothing(self):
-        launcher = self.start_training(*GEO, arguments=["--epochs=6"], change=with_kept_means)
+        launcher = self.start_training(*GEO, arguments=["--epochs=%d" % EPOCHS], change=with_kept_means)
         self.await_step(launcher, self.random.randrange(20, 200))
         kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
         result = self.result(launcher)
         self.assertEqual((result["mode"], result["recovery"]["worker_losses"]), ("geo", 1), self.output())
-        self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
-        self.assertEqual([epoch["examples"] for epoch in result["epochs_log"]], 6 * [ADULT_TRAIN_EXAMPLES])
+        self.assertEqual(result["examples"], EPOCHS * ADULT_TRAIN_EXAMPLES)
+        self.assertEqual([epoch["examples"] for epoch in result["epochs_log"]], EPOCHS * [ADULT_TRAIN_EXAMPLES])
         self.assertGreater(result["eval"]["auc"], 0.9)
 
     def test_dense_tables_of_the_workers_are_those_of_the_pservers(self):
@@ -471,13 +478,13 @@ class ProgramTest(ProgramLaunchTest):
     def test_a_killed_launcher_is_resumed_with_the_same_bits(self):
         flags = ["--a_sync=false", "--set=checkpoint.every_steps=100"]
         digest = self.undisturbed_digest(lambda text: text)
-        launcher = self.start_training(*flags, arguments=["--epochs=6"])
+        launcher = self.start_training(*flags, arguments=["--epochs=%d" % EPOCHS])
         self.await_output(launcher, r"checkpoint of step \d+ is complete")
         launcher.kill()
         launcher.wait()
         self.await_none_left()
         # The program offers its initial values in the log folder of its launch.
-        out = self.train(*flags, "--resume", "--log_dir=%s" % (self.tmp / "resumed.log"), arguments=["--epochs=6"])
+        out = self.train(*flags, "--resume", "--log_dir=%s" % (self.tmp / "resumed.log"), arguments=["--epochs=%d" % EPOCHS])
         self.assertIn("resumes from", out)
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.assertEqual(result["model_digest"], digest, out)
@@ -639,7 +646,7 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
         # A loader made before the worker and one made after it, and a child that lives on for a while in any case.
         child = "import os, time\n        if os.fork() == 0: time.sleep(15), os._exit(0)\n"
         loader = "torch.utils.data.DataLoader(list(range(10**6)), num_workers=2)"
-        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"], change=lambda text: text.replace(
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=%d" % EPOCHS], change=lambda text: text.replace(
             "    with sluice", "    before = iter(%s)\n    with sluice" % loader).replace(
             "        for batch", "        after = iter(%s)\n        %s        for batch" % (loader, child)).replace(
             "            loss =", "            next(before), next(after)\n            loss ="))
@@ -648,7 +655,7 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
         result = self.result(launcher)
         # Once: the children of the dead process are not in the way of the new one.
         self.assertEqual(result["recovery"]["worker_losses"], 1, self.output())
-        self.assertEqual(result["examples"], 6 * ADULT_TRAIN_EXAMPLES)
+        self.assertEqual(result["examples"], EPOCHS * ADULT_TRAIN_EXAMPLES)
         self.assertNotIn("in use", self.output())
         self.await_none_left()
 
@@ -780,7 +787,7 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
     def test_a_break_in_sync_ends_the_job_after_this_step_with_the_same_bits(self):
         change = with_break("worker.rank == 1 and batch.epoch == 1 and batch.step == 20")
         digest = self.undisturbed_digest(change)
-        launcher = self.start_training("--a_sync=false", arguments=["--epochs=6"], change=change)
+        launcher = self.start_training("--a_sync=false", arguments=["--epochs=%d" % EPOCHS], change=change)
         self.await_step(launcher, self.random.randrange(5, 100))
         kill_unless_over(self.pid_of("worker", 1), signal.SIGKILL)
         result = self.result(launcher)
@@ -794,7 +801,7 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
     def test_a_break_ends_a_job_whose_workers_keep_the_dense_tables(self):
         change = with_break("worker.rank == 1 and batch.epoch == 1 and batch.step == 20")
         digest = self.undisturbed_digest(change, *COLLECTIVE)
-        launcher = self.start_training("--a_sync=false", *COLLECTIVE, arguments=["--epochs=6"], change=change)
+        launcher = self.start_training("--a_sync=false", *COLLECTIVE, arguments=["--epochs=%d" % EPOCHS], change=change)
         self.await_step(launcher, self.random.randrange(5, 100))
         kill_unless_over(self.pid_of("worker", 0), signal.SIGKILL)
         result = self.result(launcher)
@@ -811,7 +818,7 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
         self.assertEqual(result["examples"], 21 * 2 * 128)
 
     def test_a_break_in_async_ends_the_job_and_counts_what_was_trained(self):
-        out = self.train(change=with_break("worker.rank == 0 and batch.step == 30"), arguments=["--epochs=6"])
+        out = self.train(change=with_break("worker.rank == 0 and batch.step == 30"), arguments=["--epochs=%d" % EPOCHS])
         result = json.loads((self.tmp / "run" / "result.json").read_text())
         self.check_ended_by_program(result, out)
         said = out + (self.tmp / "run.log" / "workerlog.1").read_text()
