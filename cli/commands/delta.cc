@@ -1,4 +1,5 @@
 // sluice delta: applies, compacts and verifies the exports of a job; needs no cluster.
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "cli/jobs/watch_job.h"
 #include "cli/screen/command_line.h"
 #include "cli/screen/format.h"
+#include "cli/screen/stderr_lines.h"
 #include "common/base/env.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
@@ -20,9 +22,37 @@ namespace {
 
 using Chain = std::vector<ExportMember>;
 
-// The chain that the words name: a base and its deltas, or one folder with all of them, of which
-// the newest chain is taken. Nothing in that folder may be damaged or missing: the chain could be
-// older than the newest export, or shorter, without a word.
+// The newest chain in the folder of all exports. It must be whole: what is damaged or missing could
+// make it older than the newest export, or shorter, without a word. Exports before it that cannot
+// be used cost a warning.
+absl::StatusOr<Chain> NewestChain(const std::string& verb, const std::string& root, Env* env) {
+  std::vector<ExportProblem> problems;
+  SLUICE_ASSIGN_OR_RETURN(std::vector<Chain> chains, ListChains(root, env, &problems));
+  std::stable_partition(problems.begin(), problems.end(),
+                        [](const ExportProblem& problem) { return !problem.older; });
+  if (problems.empty()) return chains.empty() ? Chain() : std::move(chains.front());
+  const std::string text =
+      absl::StrCat(problems.front().status.message(),
+                   problems.size() == 1 ? "" : absl::StrCat("; and ", problems.size() - 1, " more"),
+                   "; sluice ", "delta verify ", root, " lists all exports");
+  if (problems.front().older) {
+    PrintOnStderr(absl::StrCat("warning: exports before the newest base cannot be used: ", text));
+    return std::move(chains.front());
+  }
+  std::string fix = absl::StrCat("Name a base and its deltas to use these alone: sluice delta ",
+                                 verb, " BASE DELTA...");
+  if (!chains.empty()) {
+    const Chain& whole = chains.front();
+    absl::StrAppend(&fix, "; ", whole.front().dir, " is a base");
+    if (whole.size() > 1) {
+      absl::StrAppend(&fix, ", and ", Counted(whole.size() - 1, "delta"), " up to ",
+                      whole.back().dir, " can be applied to it");
+    }
+  }
+  return absl::Status(problems.front().status.code(), absl::StrCat(text, ". ", fix));
+}
+
+// The chain that the words name: a base and its deltas, or one folder with all of them.
 absl::StatusOr<Chain> ReadChain(const ParsedCommand& command, Env* env) {
   const std::string& verb = command.words[0];
   if (command.words.size() < 2) {
@@ -32,17 +62,8 @@ absl::StatusOr<Chain> ReadChain(const ParsedCommand& command, Env* env) {
   }
   Chain chain;
   if (command.words.size() == 2) {
-    const std::string& root = command.words[1];
-    std::vector<absl::Status> problems;
-    SLUICE_ASSIGN_OR_RETURN(std::vector<Chain> chains, ListChains(root, env, &problems));
-    if (!problems.empty()) {
-      return absl::Status(
-          problems.front().code(),
-          absl::StrCat(problems.front().message(), "; sluice delta verify ", root,
-                       " lists all exports. Name a base and its deltas to use these alone: ",
-                       "sluice delta ", verb, " BASE DELTA..."));
-    }
-    if (!chains.empty()) return std::move(chains.front());
+    SLUICE_ASSIGN_OR_RETURN(chain, NewestChain(verb, command.words[1], env));
+    if (!chain.empty()) return chain;
   }
   for (size_t i = 1; i < command.words.size(); ++i) {
     SLUICE_ASSIGN_OR_RETURN(ExportMember member, ReadExport(command.words[i], env));
@@ -115,7 +136,7 @@ absl::StatusOr<int> VerifyAll(const ParsedCommand& command) {
   }
   Env* const env = AllPlaces();
   std::vector<Chain> chains;
-  std::vector<absl::Status> problems;
+  std::vector<ExportProblem> problems;
   if (command.words.size() == 2 && !env->Exists(absl::StrCat(command.words[1], "/MANIFEST"))) {
     SLUICE_ASSIGN_OR_RETURN(chains, ListChains(command.words[1], env, &problems));
     if (chains.empty() && problems.empty()) {
@@ -128,8 +149,8 @@ absl::StatusOr<int> VerifyAll(const ParsedCommand& command) {
   }
   bool intact = problems.empty();
   for (const Chain& chain : chains) intact = Verify(chain, env) && intact;
-  for (const absl::Status& problem : problems)
-    std::cout << "DAMAGED  " << problem.message() << std::endl;
+  for (const ExportProblem& problem : problems)
+    std::cout << "DAMAGED  " << problem.status.message() << std::endl;
   if (intact) return kDone;
   return absl::DataLossError("not all exports can be used; the lines above say which");
 }

@@ -56,6 +56,19 @@ void SortBases(std::vector<ExportMember>* bases) {
             [&](const ExportMember& a, const ExportMember& b) { return order(a) > order(b); });
 }
 
+// Whether the member with these facts, of which a damaged one has only instance and cut, is older
+// than the newest of `chains` for certain. Runs follow one another, so a run whose bases are all
+// older is older as a whole.
+bool IsOlder(const ExportFacts& facts, const std::vector<std::vector<ExportMember>>& chains) {
+  if (chains.empty()) return false;
+  const ExportFacts& newest = chains.front().front().facts();
+  if (facts.instance() == newest.instance()) return facts.to() < newest.to();
+  return (facts.order() != 0 && facts.order() < newest.order()) ||
+         std::any_of(chains.begin(), chains.end(), [&](const std::vector<ExportMember>& chain) {
+           return chain.front().facts().instance() == facts.instance();
+         });
+}
+
 }  // namespace
 
 std::string ExportFolder(const std::string& root, uint64_t instance, uint64_t cut) {
@@ -137,9 +150,10 @@ absl::Status CheckChain(const std::vector<ExportMember>& chain) {
 }
 
 absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
-    const std::string& root, Env* env, std::vector<absl::Status>* problems) {
-  const auto note = [&](absl::Status problem) {
-    if (problems != nullptr) problems->push_back(std::move(problem));
+    const std::string& root, Env* env, std::vector<ExportProblem>* problems) {
+  std::vector<std::pair<absl::Status, ExportFacts>> noted;
+  const auto note = [&](absl::Status problem, const ExportFacts& of) {
+    noted.emplace_back(std::move(problem), of);
   };
   const auto names = env->List(root);
   if (absl::IsNotFound(names.status())) {
@@ -156,7 +170,10 @@ absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
     if (absl::IsNotFound(member.status())) continue;  // unfinished, or being removed
     if (!member.ok()) {
       if (problems == nullptr && !IsOfContents(member.status())) return member.status();
-      note(member.status());
+      ExportFacts facts;
+      facts.set_instance(instance);
+      facts.set_to(cut);
+      note(member.status(), facts);
       continue;
     }
     if (member->base()) {
@@ -165,7 +182,10 @@ absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
     }
     const auto place = std::make_pair(member->facts().instance(), member->facts().from());
     const auto [other, added] = deltas.emplace(place, *member);
-    if (!added) note(Refuse(*member, absl::StrCat("it begins where ", other->second.dir, " does")));
+    if (!added) {
+      note(Refuse(*member, absl::StrCat("it begins where ", other->second.dir, " does")),
+           member->facts());
+    }
   }
   SortBases(&bases);
   std::vector<std::vector<ExportMember>> chains;
@@ -178,7 +198,7 @@ absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
       const auto next = deltas.find({last.facts().instance(), last.facts().to()});
       if (next == deltas.end()) break;
       if (const absl::Status follows = CheckFollows(last, next->second); !follows.ok()) {
-        note(follows);
+        note(follows, next->second.facts());
         deltas.erase(next);
         break;
       }
@@ -188,7 +208,12 @@ absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
   }
   for (const auto& [place, delta] : deltas) {
     note(Refuse(delta, absl::StrCat("the export of ", Place(delta, place.second),
-                                    ", at which it begins, is missing or damaged")));
+                                    ", at which it begins, is missing or damaged")),
+         delta.facts());
+  }
+  if (problems != nullptr) {
+    for (auto& [problem, facts] : noted)
+      problems->push_back({std::move(problem), IsOlder(facts, chains)});
   }
   return chains;
 }

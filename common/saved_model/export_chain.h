@@ -62,13 +62,20 @@ absl::Status CheckFollows(const ExportMember& before, const ExportMember& next);
 // The same for all of a chain, whose first member must be a base.
 absl::Status CheckChain(const std::vector<ExportMember>& chain);
 
+// A member that ends up in no chain.
+struct ExportProblem {
+  absl::Status status;  // names it
+  // It was made before the newest of the chains for certain, which lacks nothing by it.
+  bool older = false;
+};
+
 // The chains in the folder of an export, the one with the newest base first; the members of each in
 // order. Folders without a manifest are left out. A member that is damaged, cannot be read or
 // follows no other is described in *problems and ends up in no chain. With null it is only left
 // out; but a manifest that could not be read, whatever it contains, is an error, since it may be
 // that of the newest base. NOT_FOUND: there is no `root`.
 absl::StatusOr<std::vector<std::vector<ExportMember>>> ListChains(
-    const std::string& root, Env* env, std::vector<absl::Status>* problems);
+    const std::string& root, Env* env, std::vector<ExportProblem>* problems);
 
 // ALREADY_EXISTS, naming a base under `root` and the fix, if a job with another output folder has
 // made it. OK without a `root`; other errors: it cannot be read. A job whose configuration is lost

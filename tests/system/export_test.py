@@ -149,6 +149,16 @@ class ExportChainTest(ExportTest):
         refused = self.delta("apply", chain[0].folder, again[1].folder, "--output=%s" % (self.tmp / "no"), expect=1)
         self.assertIn("another", refused)
         self.assertIn(again[1].folder.name, refused)
+        # What the first run lacks costs the second one nothing, unlike a gap of its own.
+        root, newest = self.tmp / "run" / "export", self.chain()
+        (chain[1].folder / "MANIFEST").unlink()
+        lines = self.delta("apply", root, "--output=%s" % (self.tmp / "newest"))
+        self.assertRegex(lines, r"warning: .*%s" % chain[2].folder.name)
+        self.assertEqual(self.files(self.tmp / "newest"), self.applied(newest))
+        (newest[1].folder / "MANIFEST").unlink()
+        refused = self.delta("apply", root, "--output=%s" % (self.tmp / "no"), expect=1)
+        self.assertIn(newest[2].folder.name, refused)
+        self.assertIn(newest[0].folder.name + " is a base", refused)
         # Another job does not add to them.
         _, out = self.launch("--a_sync=false", *FLAGS, "--set=export.every_steps=20",
                              "--set=export.dir=%s" % (self.tmp / "run" / "export"), job=self.job, name="other", expect=1)

@@ -83,6 +83,7 @@ class ExportChainTest : public ::testing::Test {
     facts->set_instance(instance);
     facts->set_to(to);
     facts->set_unix_time(static_cast<double>(to) - clock_back_);
+    facts->set_order(before != nullptr ? before->facts().order() : order_);
     if (before != nullptr) {
       facts->set_from(before->facts().to());
       facts->set_chain(before->facts().chain());
@@ -119,6 +120,7 @@ class ExportChainTest : public ::testing::Test {
   }
 
   std::string root_;
+  uint64_t order_ = 0;     // of the next bases
   double clock_back_ = 0;  // how far behind the clock is at an export
   TableLayouts layouts_;
   JobConfig job_;
@@ -220,7 +222,7 @@ TEST_F(ExportChainTest, ListsTheNewestChainFirstAndKeepsWholeChains) {
   // One that was cut short.
   ASSERT_TRUE(Env::Real()->MakeDirs(ExportFolder(root_ + "/export", kInstance, 7)).ok());
   Write(ExportFolder(root_ + "/export", kInstance, 7), {{1, {1, 1}}}, {}, 1, "00000000000000aa");
-  std::vector<absl::Status> problems;
+  std::vector<ExportProblem> problems;
   auto chains = ListChains(root_ + "/export", Env::Real(), &problems);
   ASSERT_TRUE(chains.ok());
   EXPECT_TRUE(problems.empty());
@@ -293,10 +295,10 @@ TEST_F(ExportChainTest, AFolderThatCannotBeReadIsNotEmpty) {
     EXPECT_TRUE(absl::IsUnavailable(CheckOwnExports(root, "/other", &env)));
   }
   // Who is told of it gets the others.
-  std::vector<absl::Status> problems;
+  std::vector<ExportProblem> problems;
   EXPECT_TRUE(ListChains(root, &env, &problems).ok());
   ASSERT_FALSE(problems.empty());
-  EXPECT_TRUE(absl::IsUnavailable(problems[0])) << problems[0];
+  EXPECT_TRUE(absl::IsUnavailable(problems[0].status)) << problems[0].status;
   // A damaged member stays damaged.
   ASSERT_TRUE(Env::Real()->WriteFile(other, {"nothing"}).ok());
   EXPECT_TRUE(ListChains(root, Env::Real(), nullptr).ok());
@@ -323,12 +325,55 @@ TEST_F(ExportChainTest, AClockThatWasSetBackMakesNoBaseOlder) {
 TEST_F(ExportChainTest, ADeltaWithoutTheOneBeforeItIsAProblem) {
   const std::vector<ExportMember> chain = SmallChain();
   RemoveModel(chain[1].dir, Env::Real());
-  std::vector<absl::Status> problems;
+  std::vector<ExportProblem> problems;
   const auto chains = ListChains(root_ + "/export", Env::Real(), &problems);
   ASSERT_EQ(chains->size(), 1u);
   EXPECT_EQ((*chains)[0].size(), 1u);
   ASSERT_EQ(problems.size(), 1u);
-  EXPECT_THAT(std::string(problems[0].message()), HasSubstr(chain[2].dir));
+  EXPECT_THAT(std::string(problems[0].status.message()), HasSubstr(chain[2].dir));
+  EXPECT_FALSE(problems[0].older);
+}
+
+TEST_F(ExportChainTest, ProblemsOfOlderChainsAreToldApart) {
+  // The folders of the problems, and whether they are older.
+  const auto problems = [&] {
+    std::vector<ExportProblem> found;
+    EXPECT_TRUE(ListChains(root_ + "/export", Env::Real(), &found).ok());
+    std::map<std::string, bool> older;
+    for (const ExportProblem& one : found) {
+      const std::string text(one.status.message());
+      older[text.substr(0, text.find_first_of(" :")).substr(root_.size() + 8, 23)] = one.older;
+    }
+    return older;
+  };
+  const auto name = [](uint64_t instance, uint64_t cut) {
+    return ExportFolder("", instance, cut).substr(1);
+  };
+  order_ = 1;
+  const std::vector<ExportMember> earlier = SmallChain(kOther);
+  order_ = 2;
+  const std::vector<ExportMember> first = SmallChain();
+  order_ = 3;
+  const ExportMember base = Export(kInstance, nullptr, 8, {{1, {1, 1}}}, {}, 4);
+  const ExportMember next = Export(kInstance, &base, 10, {{1, {2, 2}}}, {}, 4);
+  Export(kInstance, &next, 12, {{1, {3, 3}}}, {}, 4);
+  EXPECT_TRUE(problems().empty());
+  // The run of the newest base, and a run of which a base is left.
+  const std::string damaged = first[1].dir + "/MANIFEST";
+  ASSERT_TRUE(Env::Real()->WriteFile(damaged, {"nothing"}).ok());
+  RemoveModel(earlier[1].dir, Env::Real());
+  std::map<std::string, bool> expected = {
+      {name(kInstance, 4), true}, {name(kInstance, 6), true}, {name(kOther, 6), true}};
+  EXPECT_EQ(problems(), expected);
+  // Its delta still has the order of its base; of a damaged base only the name is left.
+  ASSERT_TRUE(Env::Real()->WriteFile(earlier[0].dir + "/MANIFEST", {"nothing"}).ok());
+  expected[name(kOther, 2)] = false;
+  EXPECT_EQ(problems(), expected);
+  ASSERT_TRUE(Env::Real()->RemoveFile(earlier[0].dir + "/MANIFEST").ok());
+  expected.erase(name(kOther, 2));
+  RemoveModel(next.dir, Env::Real());
+  expected[name(kInstance, 12)] = false;
+  EXPECT_EQ(problems(), expected);
 }
 
 TEST_F(ExportChainTest, MoreGoneKeysThanADeltaNamesNeedANewBase) {

@@ -202,10 +202,10 @@ TEST_F(JobFolderTest, ExportsGrowAChainOfWhichNoneIsWrong) {
     if (!made.ok()) folder.Discard(next);
     const bool fired = changes >= at;
     fails_at = 0;
-    std::vector<absl::Status> problems;
+    std::vector<ExportProblem> problems;
     const auto chains = ListChains(root, Env::Real(), &problems);
     ASSERT_TRUE(chains.ok());
-    EXPECT_TRUE(problems.empty()) << problems[0];
+    EXPECT_TRUE(problems.empty()) << problems[0].status;
     ASSERT_EQ(chains->size(), 1u);
     for (const ExportMember& member : chains->front()) {
       EXPECT_TRUE(VerifyExport(member, Env::Real()).ok());
