@@ -12,11 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_columns.h"
+#include "common/config/data_day.h"
 #include "common/config/data_format.h"
 #include "common/config/mode.h"
 #include "common/saved_model/checkpoint.h"
+#include "common/saved_model/manifest.h"
 #include "common/saved_model/model_tables.h"
 #include "common/saved_model/saved_model.h"
+#include "common/saved_model/shard_file_reader.h"
 #include "model/feature_changes.h"
 #include "model/features/cell.h"
 #include "model/features/dense_rows.h"
@@ -494,6 +497,27 @@ absl::StatusOr<StartCheck> CheckFeatures(
   return check;
 }
 
+// Days go forward: rows of a later day would have a negative age.
+absl::Status CheckDay(const JobConfig& job, const CheckpointInfo& from, Env* env) {
+  if (job.data().day().empty()) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const int32_t day, ParseDataDay(job.data().day()));
+  for (const TableConfig& table : from.manifest.tables()) {
+    if (!table.has_expire() && !table.has_evict()) continue;
+    SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(from.dir, from.manifest, table));
+    if (files.empty()) continue;
+    // All shards of a table began their days together.
+    SLUICE_ASSIGN_OR_RETURN(const auto reader,
+                            ShardFileReader::Open(env, from.dir, table, *files[0]));
+    const auto& days = reader->header().facts().days();
+    if (days.empty() || days.rbegin()->day() <= day) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.day: ", job.data().day(), " is before ", FormatDataDay(days.rbegin()->day()),
+        ", the day of ", from.dir, " (initial_checkpoint); train the days in their order, or ",
+        "start from a checkpoint that is not later"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelDifferences> CompareWithModel(const JobConfig& of_model, const JobConfig& job,
@@ -517,6 +541,7 @@ absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const Mo
   if (job.initial_checkpoint().empty()) return StartCheck();
   const auto found = FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr);
   if (!found.ok()) return StartCheck();
+  SLUICE_RETURN_IF_ERROR(CheckDay(job, *found, env));
   std::vector<std::string> fresh;
   SLUICE_ASSIGN_OR_RETURN(StartCheck check,
                           CheckFeatures("initial_checkpoint", found->dir, found->manifest, job,

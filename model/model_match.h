@@ -49,8 +49,8 @@ absl::StatusOr<StartCheck> CheckInitialModel(const JobConfig& job, const ModelLi
                                              Env* env);
 
 // The same for the job's initial_checkpoint, a folder that FindCheckpoint accepts: also compares
-// the optimizers' rules and num_shards (FixShards), and warns of tables that start fresh. Reads no
-// shard files.
+// the optimizers' rules, num_shards (FixShards) and, by the header of a shard file of each table
+// whose rows go, data.day; and warns of tables that start fresh.
 absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const ModelList& models,
                                                   Env* env);
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/config/data_day.h"
 #include "common/config/job_config.h"
 #include "common/config/mode.h"
 #include "common/config/output_folder.h"
@@ -76,27 +75,6 @@ absl::StatusOr<std::unique_ptr<ResumePoint>> PointAt(CheckpointInfo found,
   point->age = AgeOf(*point, clock, warnings);
   SLUICE_RETURN_IF_ERROR(CheckResumeState(point->dir, point->manifest, job));
   return point;
-}
-
-// Days go forward: rows of a later day would have a negative age.
-absl::Status CheckDay(const JobConfig& job, const CheckpointInfo& from, Env* env) {
-  if (job.data().day().empty()) return absl::OkStatus();
-  SLUICE_ASSIGN_OR_RETURN(const int32_t day, ParseDataDay(job.data().day()));
-  for (const TableConfig& table : from.manifest.tables()) {
-    if (!table.has_expire() && !table.has_evict()) continue;
-    SLUICE_ASSIGN_OR_RETURN(const auto files, FilesOfTable(from.dir, from.manifest, table));
-    if (files.empty()) continue;
-    // All shards of a table began their days together.
-    SLUICE_ASSIGN_OR_RETURN(const auto reader,
-                            ShardFileReader::Open(env, from.dir, table, *files[0]));
-    const auto& days = reader->header().facts().days();
-    if (days.empty() || days.rbegin()->day() <= day) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data.day: ", job.data().day(), " is before ", FormatDataDay(days.rbegin()->day()),
-        ", the day of ", from.dir, " (initial_checkpoint); train the days in their order, or ",
-        "start from a checkpoint that is not later"));
-  }
-  return absl::OkStatus();
 }
 
 // Forgets a best model that the checkpoint names and that is gone.
@@ -196,7 +174,6 @@ absl::StatusOr<StartCheck> FindInitialCheckpoint(Env* env, JobConfig* config) {
                         absl::StrCat("initial_checkpoint: ", found.status().message()));
   }
   config->set_initial_checkpoint(found->dir);
-  SLUICE_RETURN_IF_ERROR(CheckDay(*config, *found, env));
   SLUICE_ASSIGN_OR_RETURN(const JobConfig saved, ReadModelJob(found->dir, env));
   KeepUnknownValues(saved, config);
   SLUICE_ASSIGN_OR_RETURN(StartCheck check, CheckInitialCheckpoint(*config, BuiltInSpecs(), env));

@@ -610,6 +610,10 @@ TEST_F(FindInitialCheckpointTest, DaysDoNotGoBack) {
   EXPECT_TRUE(absl::IsInvalidArgument(earlier)) << earlier;
   EXPECT_THAT(std::string(earlier.message()), AllOf(HasSubstr("data.day"), HasSubstr("2026-11-29"),
                                                     HasSubstr("2026-11-30"), HasSubstr(folder)));
+  // The check of a dry run says the same.
+  JobConfig dry = job("2026-11-29");
+  dry.set_initial_checkpoint(folder);
+  EXPECT_EQ(CheckInitialCheckpoint(dry, BuiltInSpecs(), Env::Real()).status(), earlier);
   EXPECT_TRUE(Find(Effective(), folder).ok()) << "a job without days";
 }
 
