@@ -1,6 +1,7 @@
 #include "model/model_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -279,6 +280,27 @@ absl::Status CheckCollective(const JobConfig& job, const std::vector<TableConfig
                 "it, or remove update_at of the tables that the workers shall keep")));
 }
 
+// REQUIRES: num_shards of a sparse table is set.
+absl::Status CheckRowLimit(const TableConfig& table) {
+  constexpr double kGiB = 1 << 30;
+  if (table.max_rows() == 0 && table.max_gib() == 0) return absl::OkStatus();
+  SLUICE_ASSIGN_OR_RETURN(const auto layout, TableLayout::Create(/*id=*/0, table, /*seed=*/0));
+  const uint64_t shards = table.num_shards(), limit = layout->row_limit();
+  // A shard that may have no row would fail the job with its first one, or drop each at the end of
+  // the step that created it (evict).
+  if (limit >= shards) return absl::OkStatus();
+  const double least_gib = static_cast<double>(shards * layout->most_row_bytes()) / kGiB;
+  return RefuseTable(
+      table,
+      absl::StrCat(
+          "its limit is ", limit, " rows, and each of its ", shards,
+          " shards needs one at least; raise ",
+          table.max_rows() > 0 ? absl::StrCat("max_rows to ", shards)
+                               : absl::StrCat("max_gib to ", std::ceil(least_gib * 1e6) / 1e6),
+          " or more",
+          HasFixedShards(table) ? "" : absl::StrCat(", or set num_shards to ", limit, " or less")));
+}
+
 // Implements `lr_scale: WORKERS`.
 void ScaleLearningRates(const JobConfig& job, std::vector<TableConfig>* tables) {
   if (job.optimizers().lr_scale() != OptimizersConfig::WORKERS) return;
@@ -340,6 +362,7 @@ absl::Status FixShards(const Manifest* checkpoint, std::vector<TableConfig>* tab
                                              " has ", shards, "; remove num_shards"));
     }
     table.set_num_shards(shards);
+    SLUICE_RETURN_IF_ERROR(CheckRowLimit(table));
   }
   return absl::OkStatus();
 }
@@ -355,13 +378,18 @@ void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<Tab
   }
 }
 
-absl::Status CheckShards(const JobConfig& job, const std::vector<TableConfig>& tables) {
+absl::Status CheckShards(const JobConfig& job, const std::vector<TableConfig>& tables,
+                         uint32_t num_pservers) {
   google::protobuf::RepeatedPtrField<TableConfig> resolved(tables.begin(), tables.end());
-  ResolveShards(/*num_pservers=*/1, &resolved);
+  ResolveShards(num_pservers, &resolved);
   SLUICE_ASSIGN_OR_RETURN(const TableLayouts layouts,
                           CreateTableLayouts(resolved, job.train().seed()));
   uint64_t shards = 0;
-  for (const auto& layout : layouts) shards += layout->num_shards();
+  for (const auto& layout : layouts) {
+    // FixShards, which knows how many shards the checkpoint has, checks the others.
+    if (!HasFixedShards(layout->config())) SLUICE_RETURN_IF_ERROR(CheckRowLimit(layout->config()));
+    shards += layout->num_shards();
+  }
   if (shards <= kMaxShardsOfJob) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the job's ", layouts.size(), " tables have ", shards, " shards (dense tables: one for each ",

@@ -72,16 +72,17 @@ bool HasFixedShards(const TableConfig& table);
 
 // Sets num_shards of the tables with HasFixedShards: that of the checkpoint from which the job
 // starts, else 256. `checkpoint` may be null. INVALID_ARGUMENT when the job asks for another
-// number.
+// number, or when the table's limit of rows is below it.
 absl::Status FixShards(const Manifest* checkpoint, std::vector<TableConfig>* tables);
 
 // Sets num_shards of each sparse table where it is 0: 4 x pservers, at least 16; 256 with
 // HasFixedShards.
 void ResolveShards(uint32_t num_pservers, google::protobuf::RepeatedPtrField<TableConfig>* tables);
 
-// INVALID_ARGUMENT when a table cannot be laid out, its limit of rows is below what its shards
-// need, or the tables have too many shards.
-absl::Status CheckShards(const JobConfig& job, const std::vector<TableConfig>& tables);
+// INVALID_ARGUMENT when a table cannot be laid out with so many pservers, the limit of rows of one
+// without HasFixedShards is below its shards, or the tables have too many shards.
+absl::Status CheckShards(const JobConfig& job, const std::vector<TableConfig>& tables,
+                         uint32_t num_pservers);
 
 // Applies the options of the job that every model's tables share, in this order: in Geo, workers
 // update the tables; sync_configs.dense: COLLECTIVE says who keeps the dense tables; tables { ... }

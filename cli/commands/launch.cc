@@ -41,6 +41,7 @@
 #include "common/daemon/stop_signal.h"
 #include "common/places/places_env.h"
 #include "model/built_in_models.h"
+#include "model/model_spec.h"
 #include "model/without_pservers.h"
 
 namespace sluice::cli {
@@ -145,6 +146,8 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
     return absl::InvalidArgumentError(
         absl::StrCat("--server_num=", server_num, " is out of range; give 0 to 1000 pservers"));
   }
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  SLUICE_RETURN_IF_ERROR(CheckShards(job, model->tables(), static_cast<uint32_t>(server_num)));
   if (ChoosesPservers(command) && job.evaluate_only()) {
     return absl::InvalidArgumentError(
         "--server_num=auto measures training, and evaluate_only trains nothing; give a number");

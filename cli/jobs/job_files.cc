@@ -236,10 +236,13 @@ absl::Status CheckCanResume(const SubmitJobRequest& request, Env* env) {
   if (!request.resume()) return absl::OkStatus();
   std::vector<std::string> skipped;
   const auto found = FindCheckpointToResume(request, env, &skipped);
-  if (found.ok() && found->has_value()) {
+  if (found.ok()) {
+    // Without one the job starts from its initial_checkpoint, of which only the scheduler knows.
+    if (!found->has_value() && !request.config().initial_checkpoint().empty())
+      return absl::OkStatus();
     SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(request.config(), BuiltInSpecs()));
     std::vector<TableConfig> tables = model->tables();
-    return FixShards(&(*found)->checkpoint.manifest, &tables);
+    return FixShards(found->has_value() ? &(*found)->checkpoint.manifest : nullptr, &tables);
   }
   // Other errors, such as a folder that this user may not read, need not concern the scheduler.
   if (!absl::IsInvalidArgument(found.status()) && !absl::IsDataLoss(found.status()))

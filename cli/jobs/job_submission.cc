@@ -28,7 +28,7 @@ namespace {
 // reader.
 absl::Status CheckModelAndData(const JobConfig& job) {
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
-  SLUICE_RETURN_IF_ERROR(CheckShards(job, model->tables()));
+  SLUICE_RETURN_IF_ERROR(CheckShards(job, model->tables(), /*num_pservers=*/1));
   if (ProgramGivesData(job)) return absl::OkStatus();
   return DataSource::Create(job.data(), model->schema(), Env::Real()).status();
 }

@@ -248,17 +248,6 @@ absl::Status TableLayout::InitRowLimit() {
     row_limit_ =
         static_cast<uint64_t>(config_.max_gib() * kGiB / static_cast<double>(most_row_bytes()));
   }
-  // A shard that may have no row would drop each one at the end of the step that created it.
-  if (config_.has_evict() && row_limit_ < num_files_) {
-    const double least_gib = static_cast<double>(num_files_ * most_row_bytes()) / kGiB;
-    return Refuse(config_,
-                  absl::StrCat("its limit is ", row_limit_, " rows, and each of its ", num_files_,
-                               " shards needs one at least; raise ",
-                               config_.max_rows() > 0
-                                   ? absl::StrCat("max_rows to ", num_files_)
-                                   : absl::StrCat("max_gib to ", std::ceil(least_gib * 1e6) / 1e6),
-                               " or more"));
-  }
   if (row_limit_ == 0) return Refuse(config_, "max_gib is less than one row; raise it");
   if (config_.has_admit() && sketch_bytes() > kMaxSketchBytes) {
     return Refuse(config_, absl::StrCat("admit: a shard's part of the sketch would have ",

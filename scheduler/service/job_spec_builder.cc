@@ -34,7 +34,7 @@ absl::StatusOr<JobDraft> BuildJobDraft(const JobConfig& submitted, uint32_t pser
   SLUICE_ASSIGN_OR_RETURN(const std::unique_ptr<ModelSpec> model,
                           ModelSpec::Create(draft.config, BuiltInSpecs()));
   draft.tables = model->tables();
-  SLUICE_RETURN_IF_ERROR(CheckShards(draft.config, draft.tables));
+  SLUICE_RETURN_IF_ERROR(CheckShards(draft.config, draft.tables, pserver_num));
   SLUICE_ASSIGN_OR_RETURN(StartCheck of_model,
                           CheckInitialModel(draft.config, BuiltInSpecs(), env));
   draft.TakeStart(std::move(of_model));

@@ -11,7 +11,9 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(ModelSpecTest, ShardsOfSparseTablesFollowThePservers) {
@@ -58,6 +60,35 @@ TEST(ModelSpecTest, ShardsOfTablesWhoseRowsGoAreFixed) {
     tables = asked;
     tables[1].set_num_shards(wrong);
     EXPECT_FALSE(FixShards(&checkpoint, &tables).ok());
+  }
+}
+
+TEST(ModelSpecTest, ALimitLeavesARowForEachShard) {
+  // With these options of a table with two columns; `of_checkpoint`: the shards of its checkpoint.
+  const auto refused = [](const std::string& options, uint32_t pservers, uint32_t of_checkpoint) {
+    const auto model = Create(absl::StrCat(kModel, "tables { name: \"embedding\" ", options, " }"));
+    absl::Status status = CheckShards(JobConfig(), model->tables(), pservers);
+    std::vector<TableConfig> tables = model->tables();
+    Manifest checkpoint;
+    *checkpoint.add_tables() = Table(*model, "embedding");
+    checkpoint.mutable_tables(0)->set_num_shards(of_checkpoint);
+    status.Update(FixShards(of_checkpoint > 0 ? &checkpoint : nullptr, &tables));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused("max_rows: 10", 1, 0),
+              AllOf(HasSubstr("\"embedding\""), HasSubstr("raise max_rows to 16 "),
+                    HasSubstr("num_shards to 10 ")));
+  EXPECT_EQ(refused("max_rows: 10 num_shards: 10", 1, 0), "");
+  EXPECT_EQ(refused("max_rows: 16", 4, 0), "");
+  EXPECT_THAT(refused("max_rows: 16", 5, 0), HasSubstr("raise max_rows to 20 "));
+  EXPECT_THAT(refused("max_gib: 1e-6", 1, 0), HasSubstr("raise max_gib to "));
+  // Tables whose rows go have 256, or those of the checkpoint.
+  for (const char* rule : {"evict {}", "expire { after_steps: 9 }", "admit { after: 2 }"}) {
+    const std::string options = absl::StrCat("max_rows: 40 ", rule);
+    const std::string of_new = refused(options, 1, 0);
+    EXPECT_THAT(of_new, AllOf(HasSubstr("raise max_rows to 256 "), Not(HasSubstr("num_shards"))));
+    EXPECT_EQ(refused(options, 1, 40), "");
+    EXPECT_THAT(refused(options, 1, 41), HasSubstr("raise max_rows to 41 "));
   }
 }
 

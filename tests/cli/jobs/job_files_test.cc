@@ -283,6 +283,26 @@ TEST_F(CanResumeTest, ShardsOfATableWhoseRowsGoAreThoseOfTheCheckpoint) {
   }
   request_.mutable_config()->mutable_tables(0)->set_num_shards(256);
   EXPECT_THAT(ResumeRefusal(), AllOf(HasSubstr("num_shards is 256"), HasSubstr("has 2;")));
+  request_.mutable_config()->mutable_tables(0)->clear_num_shards();
+  request_.mutable_config()->mutable_tables(0)->set_max_rows(2);
+  EXPECT_TRUE(CheckCanResume(request_, Env::Real()).ok());
+  request_.mutable_config()->mutable_tables(0)->set_max_rows(1);
+  EXPECT_THAT(ResumeRefusal(), HasSubstr("raise max_rows to 2 "));
+}
+
+TEST_F(CanResumeTest, WithoutACheckpointTheTablesAreThoseOfANewJob) {
+  Feature* const feature = job_.add_features();
+  feature->set_name("z");
+  feature->mutable_categorical();
+  job_.mutable_model()->mutable_wide_deep()->set_embedding_dim(2);
+  TableConfig* const table = job_.add_tables();
+  table->set_name("embedding");
+  table->set_max_rows(2);
+  table->mutable_evict();
+  *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());
+  EXPECT_THAT(ResumeRefusal(), HasSubstr("raise max_rows to 256 "));
+  request_.mutable_config()->set_initial_checkpoint("/c");
+  EXPECT_TRUE(CheckCanResume(request_, Env::Real()).ok());
 }
 
 TEST_F(CanResumeTest, ADamagedCheckpointIsRefused) {

@@ -123,11 +123,18 @@ TEST_F(JobFlagsTest, ReaderProblemsAreFoundWithoutACluster) {
 }
 
 TEST_F(JobFlagsTest, ALimitThatIsTooSmallForTheShardsIsFoundWithoutACluster) {
-  EXPECT_THAT(
-      std::string(
-          Load({"--set=tables={name: 'embedding' max_rows: 255 evict {}}"}).status().message()),
-      AllOf(HasSubstr("'embedding'"), HasSubstr("255"), HasSubstr("max_rows to 256")));
-  EXPECT_TRUE(Load({"--set=tables={name: 'embedding' max_rows: 256 evict {}}"}).ok());
+  const auto table = [](const std::string& options) {
+    return absl::StrCat("--set=tables={name: 'embedding' ", options, "}");
+  };
+  EXPECT_THAT(std::string(Load({table("max_rows: 15")}).status().message()),
+              AllOf(HasSubstr("\"embedding\""), HasSubstr("15"), HasSubstr("max_rows to 16")));
+  EXPECT_TRUE(Load({table("max_rows: 16")}).ok());
+  const std::string evicts = table("max_rows: 255 evict {}");
+  EXPECT_THAT(std::string(Submit({evicts}).status().message()), HasSubstr("max_rows to 256"));
+  EXPECT_TRUE(Submit({table("max_rows: 256 evict {}")}).ok());
+  // The number of the checkpoint counts.
+  EXPECT_TRUE(Submit({evicts, "--resume", "--output_dir=/o"}).ok());
+  EXPECT_TRUE(Submit({evicts, "--set=initial_checkpoint=/c"}).ok());
 }
 
 TEST_F(JobFlagsTest, WildcardMatchesTheColumnsOfTheFirstFile) {
