@@ -39,20 +39,21 @@ absl::Status CheckResumeState(const std::string& dir, const Manifest& manifest,
       state.steps_done() > state.steps_per_epoch() || (sync && state.global_batch() == 0) ||
       (!sync && state.task_bytes() == 0)) {
     return absl::DataLossError(absl::StrCat(
-        "the manifest in ", dir, " contradicts itself; remove this folder, or give --allow_older"));
+        "the manifest in ", dir, " contradicts itself; give --allow_older to resume from the ",
+        "newest intact checkpoint, or move this folder away"));
   }
   if (state.epoch() >= job.train().epochs()) {
-    return absl::InvalidArgumentError(absl::StrCat("train.epochs is ", job.train().epochs(),
-                                                   ", but the checkpoint in ", dir, " is in epoch ",
-                                                   state.epoch() + 1, " already; give at least ",
-                                                   state.epoch() + 1, ", or another --output_dir"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.epochs is ", job.train().epochs(), ", but the checkpoint in ", dir, " is in epoch ",
+        state.epoch() + 1, " already; give at least ", state.epoch() + 1, OrStartAnew(dir)));
   }
   if (job.data().assignment() == DataConfig::PER_RANK_FILES &&
       job.worker_num() != state.worker_num()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker_num is ", job.worker_num(), ", but the checkpoint in ", dir, " is of ",
         state.worker_num(),
-        " workers; with data.assignment PER_RANK_FILES the number must stay the same"));
+        " workers; with data.assignment PER_RANK_FILES the number must stay the same: give ",
+        "--worker_num=", state.worker_num(), OrStartAnew(dir)));
   }
   return absl::OkStatus();
 }
@@ -70,7 +71,9 @@ absl::StatusOr<std::optional<CheckpointToResume>> FindCheckpointToResume(
   SLUICE_ASSIGN_OR_RETURN(found.saved, ReadModelJob(found.checkpoint.dir, env));
   JobConfig continued = config;
   KeepUnknownValues(found.saved, &continued);
-  SLUICE_RETURN_IF_ERROR(CheckResume(found.saved, continued));
+  if (const absl::Status may = CheckResume(found.saved, continued); !may.ok()) {
+    return absl::Status(may.code(), absl::StrCat(may.message(), OrStartAnew(found.checkpoint.dir)));
+  }
   SLUICE_RETURN_IF_ERROR(CheckResumeState(found.checkpoint.dir, found.checkpoint.manifest, config));
   return found;
 }

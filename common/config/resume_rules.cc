@@ -96,9 +96,7 @@ JobConfig Comparable(JobConfig job, const JobConfig& other) {
 
 absl::Status CannotResume(const std::string& difference) {
   return absl::InvalidArgumentError(
-      absl::StrCat("cannot resume: ", difference,
-                   "; give the earlier value, or start from the beginning: without --resume, with "
-                   "--overwrite or in another --output_dir"));
+      absl::StrCat("cannot resume: ", difference, "; give the value of the checkpoint's job"));
 }
 
 }  // namespace
@@ -139,6 +137,12 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
     break;
   }
   return CannotResume(first);
+}
+
+std::string OrStartAnew(const std::string& dir) {
+  return absl::StrCat("; or start a new job with what the checkpoint holds: without --resume, in ",
+                      "another --output_dir, with --set initial_checkpoint=", dir,
+                      " (--overwrite starts from the beginning, and the checkpoint is lost)");
 }
 
 absl::Status CheckSubmission(const SubmitJobRequest& request) {

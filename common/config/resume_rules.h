@@ -10,6 +10,8 @@
 //   pure functions.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "proto/config.pb.h"
 #include "proto/scheduler.pb.h"
@@ -19,6 +21,10 @@ namespace sluice {
 // INVALID_ARGUMENT names the first field that must be equal and is not, with both values. Both
 // configurations are effective. The data files themselves are compared once the job runs.
 absl::Status CheckResume(const JobConfig& saved, const JobConfig& job);
+
+// The end of a refusal to resume from the checkpoint `dir`, begun with "; or": the ways that
+// change what CheckResume forbids. The first one keeps the checkpoint.
+std::string OrStartAnew(const std::string& dir);
 
 // Checks the options of a submission against its effective configuration. INVALID_ARGUMENT when the
 // job cannot resume: it makes no checkpoints, or nobody can know the folder of its checkpoints

@@ -93,7 +93,7 @@ absl::StatusOr<FolderOwner> FolderOwner::Claim(Env* env, const std::string& fold
         return absl::AlreadyExistsError(absl::StrCat(
             "job ", other.job, ", which has not said that it has ended, writes to ", folder,
             "; wait for its end, or give another folder. If its scheduler was killed: continue it "
-            "with --resume, or start from the beginning with --overwrite"));
+            "with --resume; --overwrite starts from the beginning, and its checkpoints are lost"));
       }
       expected = info->identity;
     } else if (!absl::IsNotFound(info.status())) {

@@ -115,8 +115,10 @@ void JobFolder::GiveUpStore(std::optional<FolderOwner>* owner) {
   if (owner->has_value()) {
     const absl::Status released = (*owner)->Release();
     if (!released.ok()) {
-      Warn(absl::StrCat("the folder still says that a job writes to it: ", released.message(),
-                        "; the next job there needs --overwrite or --resume"));
+      Warn(
+          absl::StrCat("the folder still says that a job writes to it: ", released.message(),
+                       "; the next job there needs --resume, or --overwrite, which starts from the "
+                       "beginning and loses the checkpoints"));
     }
   }
   owner->reset();

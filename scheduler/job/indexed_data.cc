@@ -10,6 +10,7 @@
 #include "common/config/data_format.h"
 #include "common/config/mode.h"
 #include "common/config/own_data.h"
+#include "common/config/resume_rules.h"
 #include "scheduler/job/sync_index.h"
 
 namespace sluice {
@@ -81,11 +82,10 @@ absl::Status IndexedData::EndSync() {
   index_.clear();
   if (resume_ == nullptr || steps_per_epoch_ == resume_->state().steps_per_epoch())
     return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cannot resume from ", resume_->dir, ": an epoch has ", steps_per_epoch_,
-      " global steps, but had ", resume_->state().steps_per_epoch(),
-      " when the checkpoint was made; the training data",
-      ProgramGivesData(config_) ? " or epoch_steps of the program has changed" : " has changed"));
+  return CannotResume(absl::FailedPreconditionError(absl::StrCat(
+      "an epoch has ", steps_per_epoch_, " global steps, but had ",
+      resume_->state().steps_per_epoch(), " when the checkpoint was made; the training data",
+      ProgramGivesData(config_) ? " or epoch_steps of the program has changed" : " has changed")));
 }
 
 absl::Status IndexedData::CannotResume(const absl::Status& why) const {
@@ -94,7 +94,7 @@ absl::Status IndexedData::CannotResume(const absl::Status& why) const {
                       absl::StrCat("cannot resume from ", resume_->dir, ": ", why.message(),
                                    absl::IsDataLoss(why)
                                        ? "; --allow_older resumes from the newest intact checkpoint"
-                                       : ""));
+                                       : OrStartAnew(resume_->dir)));
 }
 
 absl::Status IndexedData::MakeTasks(std::optional<uint64_t> part_bytes) {

@@ -5,6 +5,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 JobConfig JobToResume() {
@@ -47,7 +48,8 @@ TEST(CheckResumeStateTest, AJobThatEndsBeforeTheCheckpointIsRefused) {
   config.mutable_train()->set_epochs(1);
   const absl::Status refused = CheckOf(State(), config);
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.epochs is 1"));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("train.epochs is 1"), HasSubstr("initial_checkpoint=/c/step-9")));
 }
 
 TEST(CheckResumeStateTest, FilesOfARankNeedTheSameRanks) {
@@ -55,7 +57,8 @@ TEST(CheckResumeStateTest, FilesOfARankNeedTheSameRanks) {
   config.mutable_data()->set_assignment(DataConfig::PER_RANK_FILES);
   EXPECT_TRUE(CheckOf(State(), config).ok());
   config.set_worker_num(3);
-  EXPECT_THAT(std::string(CheckOf(State(), config).message()), HasSubstr("worker_num"));
+  EXPECT_THAT(std::string(CheckOf(State(), config).message()),
+              AllOf(HasSubstr("--worker_num=2"), HasSubstr("initial_checkpoint=/c/step-9")));
 }
 
 TEST(CheckResumeStateTest, AStateThatContradictsItselfIsDamage) {
