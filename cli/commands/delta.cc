@@ -12,6 +12,7 @@
 #include "cli/screen/format.h"
 #include "cli/screen/stderr_lines.h"
 #include "common/base/env.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
 #include "common/places/places_env.h"
@@ -72,14 +73,11 @@ absl::StatusOr<Chain> ReadChain(const ParsedCommand& command, Env* env) {
   return chain;
 }
 
-absl::Status CheckModelOutput(const ParsedCommand& command, const Chain& chain, Env* env) {
+absl::Status CheckModelOutput(const ParsedCommand& command, Env* env) {
   const std::string output = command.Text("output");
   if (output.empty()) return absl::InvalidArgumentError("no output is given; give --output=DIR");
-  for (const ExportMember& member : chain) {
-    if (member.dir != output && !IsSameFile(env, member.dir, output)) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--output=", output, " is a member of the chain that is read; give another folder"));
-  }
+  for (size_t i = 1; i < command.words.size(); ++i)
+    SLUICE_RETURN_IF_ERROR(CheckIsOutside(output, command.words[i]));
   if (!env->Exists(absl::StrCat(output, "/MANIFEST")) || command.Switch("overwrite"))
     return absl::OkStatus();
   return absl::AlreadyExistsError(
@@ -101,7 +99,7 @@ std::string DescribeMember(const ExportMember& member) {
 absl::StatusOr<int> Write(const ParsedCommand& command, bool as_base) {
   Env* const env = AllPlaces();
   SLUICE_ASSIGN_OR_RETURN(const Chain chain, ReadChain(command, env));
-  SLUICE_RETURN_IF_ERROR(CheckModelOutput(command, chain, env));
+  SLUICE_RETURN_IF_ERROR(CheckModelOutput(command, env));
   SLUICE_ASSIGN_OR_RETURN(const Manifest made,
                           ApplyChain(chain, command.Text("output"), as_base, env));
   std::cout << command.Text("output") << ": step " << made.global_step() << ", "

@@ -95,6 +95,7 @@ absl::Status CheckOutput(const PredictOptions& options) {
   const OutputTarget target = TargetOf(options);
   // A terminal or pipe can be input and output at once.
   if (target.in_place) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(CheckIsOutside(options.output_file, options.model_dir));
   return CheckOutputFile("--output", options.output_file, options.replace, inputs, options.env);
 }
 

@@ -23,6 +23,7 @@
 #include "cli/screen/format.h"
 #include "cli/screen/wrap.h"
 #include "common/base/local_path.h"
+#include "common/base/output_target.h"
 #include "common/base/status_macros.h"
 #include "common/config/closest_name.h"
 #include "common/places/places_env.h"
@@ -63,6 +64,7 @@ absl::StatusOr<int> Export(const ParsedCommand& command) {
   SLUICE_RETURN_IF_ERROR(CheckHasOutput(options.output, "FILE.parquet or FILE.npz"));
   std::vector<InputFile> inputs = FilesOfModel(options.model, AllPlaces());
   if (!options.vocabulary.empty()) inputs.push_back({"the vocabulary", options.vocabulary});
+  SLUICE_RETURN_IF_ERROR(CheckIsOutside(options.output, options.model));
   SLUICE_RETURN_IF_ERROR(CheckOutputFile("--output", options.output, command.Switch("overwrite"),
                                          inputs, AllPlaces()));
   SLUICE_ASSIGN_OR_RETURN(const ExportReport report,

@@ -8,10 +8,39 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/env.h"
+#include "common/base/local_path.h"
 
 namespace sluice {
+namespace {
+
+// The one spelling of a path or URL, without a slash at the end.
+std::string Canonical(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::string spelled = path;
+  if (!HasScheme(path)) {
+    const fs::path found = fs::weakly_canonical(fs::absolute(path, error), error);
+    if (!error) spelled = found.string();
+  }
+  while (spelled.size() > 1 && spelled.back() == '/') spelled.pop_back();
+  return spelled;
+}
+
+}  // namespace
+
+absl::Status CheckIsOutside(const std::string& output, const std::string& input) {
+  std::error_code error;
+  const std::string folder = Canonical(input);
+  const std::string path = Canonical(HasScheme(output) ? output : ResolveOutput(output).path);
+  const bool same = path == folder || std::filesystem::equivalent(path, folder, error);
+  if (!same && !absl::StartsWith(path, folder + "/")) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      output, same ? " is" : " lies in", " the folder that is read",
+      output == input ? "" : absl::StrCat(" (", input, ")"), "; give an output outside of it"));
+}
 
 OutputTarget ResolveOutput(const std::string& path) {
   namespace fs = std::filesystem;

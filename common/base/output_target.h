@@ -18,6 +18,10 @@ struct OutputTarget {
 };
 OutputTarget ResolveOutput(const std::string& path);
 
+// INVALID_ARGUMENT, naming both, when the file or folder `output` is the folder `input` or lies in
+// it, also through links. It need not exist. Both may be URLs.
+absl::Status CheckIsOutside(const std::string& output, const std::string& input);
+
 // The path that stands for this process's own standard output, which is written in place even when
 // it is a regular file: others may write there, too.
 inline constexpr char kStandardOutput[] = "-";

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
+#include "common/base/output_target.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/saved_model/checkpoint.h"
@@ -23,12 +23,6 @@ constexpr size_t kRewritePieceBytes = 1 << 20;
 // Of a shard, so that its header stays far below what readers accept. Without all of them the next
 // export begins a new chain.
 constexpr int kMostTombstones = 1 << 14;
-
-std::string WithoutSlashes(absl::string_view path) {
-  while (path.size() > 1 && absl::ConsumeSuffix(&path, "/")) {
-  }
-  return std::string(path);
-}
 
 void CountFates(const std::vector<RowFate>& fates, RowTurnover* turnover) {
   const auto count = [&](RowFate fate) {
@@ -81,11 +75,7 @@ class Rewrite {
 
  private:
   absl::Status CheckOutput() const {
-    if (IsSameFile(env_, from_.dir, output_) ||
-        WithoutSlashes(from_.dir) == WithoutSlashes(output_)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(output_, " is the folder that is read; give another folder for the output"));
-    }
+    SLUICE_RETURN_IF_ERROR(CheckIsOutside(output_, from_.dir));
     // The second is what a checkpoint that has lost its manifest still has.
     for (const char* const name : {"/MANIFEST", "/job.textproto"}) {
       if (!env_->Exists(absl::StrCat(output_, name))) continue;

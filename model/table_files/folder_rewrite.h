@@ -45,8 +45,8 @@ struct RewriteReport {
 };
 
 // `table` is a sparse one of `from`. `output` may be a URL; "": nothing is written.
-// INVALID_ARGUMENT when `output` is the folder of `from` or holds a model. After an error nothing
-// of the output is left, as far as it can be removed.
+// INVALID_ARGUMENT when `output` is in the folder of `from` or holds a model. After an error
+// nothing of the output is left, as far as it can be removed.
 absl::StatusOr<RewriteReport> RewriteFolder(const ModelFolder& from, const TableLayout& table,
                                             const std::string& output, RowChooser* chooser,
                                             Env* env);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/output_target.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
@@ -83,11 +84,8 @@ class Import {
 
  private:
   absl::Status CheckOutput() const {
-    if (!options_.like.empty() &&
-        (options_.like == options_.output || IsSameFile(env_, options_.like, options_.output))) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          options_.output, " is the model that is read; give another folder for the output"));
-    }
+    if (!options_.like.empty())
+      SLUICE_RETURN_IF_ERROR(CheckIsOutside(options_.output, options_.like));
     if (env_->Exists(absl::StrCat(options_.output, "/MANIFEST")) && !options_.overwrite) {
       return absl::InvalidArgumentError(absl::StrCat(
           options_.output, " holds a model; give another folder, or --overwrite to replace it"));

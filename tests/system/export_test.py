@@ -155,6 +155,9 @@ class ExportChainTest(ExportTest):
         lines = self.delta("apply", root, "--output=%s" % (self.tmp / "newest"))
         self.assertRegex(lines, r"warning: .*%s" % chain[2].folder.name)
         self.assertEqual(self.files(self.tmp / "newest"), self.applied(newest))
+        for words in ([root], [newest[0].folder, newest[1].folder]):
+            refused = self.delta("compact", *words, "--output=%s" % (words[-1] / "new"), expect=2)
+            self.assertIn("lies in the folder that is read (%s)" % words[-1], refused)
         (newest[1].folder / "MANIFEST").unlink()
         refused = self.delta("apply", root, "--output=%s" % (self.tmp / "no"), expect=1)
         self.assertIn(newest[2].folder.name, refused)

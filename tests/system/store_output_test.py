@@ -98,7 +98,7 @@ class StoreOutputTest(places_test.StoreTest):
         table("export", there + "/small", "--output=%s/small.npz" % there)
         out = table("delete", there + "/small", "--keys=%s/small.npz" % there, "--output=%s/empty" % there)
         self.assertIn("%d of %d keys found" % (left, left), out.replace(",", ""))
-        for output in (model, there + "/small", there + "/small/"):
+        for output in (model, there + "/small", there + "/small/", there + "/small/new"):
             table("shrink", there + "/small", "--max_rows=9", "--score=NORM", "--output=" + output, expect=2)
         self.assertEqual(json.loads(table("stats", there + "/small", "--json"))["tables"][0]["rows"], left)
 

@@ -86,7 +86,13 @@ class TableTest(SluiceTest):
     def test_a_table_comes_back_with_the_same_bits(self):
         result = self.train()
         model, rows = self.tmp / "run" / "model", self.tmp / "rows.npz"
+        for words in (["table", "export", model], ["predict", "--model=%s" % model, "--data=%s" % (self.tmp / "train.csv")]):
+            done = self.run_program("sluice", *words, "--output=%s" % (model / "new.npz"))
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("lies in the folder that is read (%s)" % model, done.stdout)
         out = self.table("export", model, "--output=%s" % rows)
+        self.assertIn("lies in the folder that is read (%s)" % model,
+                      self.table("import", rows, "--like=%s" % model, "--output=%s" % (model / "new"), expect=2))
         shape, keys = array(rows, "key")
         self.assertIn("%d rows" % shape[0], out)
         self.assertEqual(array(rows, "embedding")[0], (shape[0], 4))

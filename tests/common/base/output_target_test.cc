@@ -49,6 +49,30 @@ TEST_F(OutputTargetTest, LinksAreFollowedAndPipesAreWrittenInPlace) {
   EXPECT_TRUE(ResolveOutput("/dev/null").in_place);
 }
 
+TEST_F(OutputTargetTest, AnOutputLiesOutsideOfWhatIsRead) {
+  fs::create_directories(dir_ + "/step-6/inner");
+  fs::create_directory_symlink("step-6", dir_ + "/link");
+  fs::create_symlink("step-6/new", dir_ + "/dangling");
+  const std::string read = dir_ + "/step-6";
+  for (const char* output : {"/step-6", "/step-6/", "/./step-6", "/step-6/new", "/step-6/inner/a/b",
+                             "/link", "/link/new", "/other/../step-6/new", "/dangling"}) {
+    for (const std::string& input : {read, read + "/", dir_ + "/link"}) {
+      const absl::Status refused = CheckIsOutside(dir_ + output, input);
+      EXPECT_TRUE(absl::IsInvalidArgument(refused)) << output << " " << input;
+      EXPECT_NE(refused.message().find(dir_ + output), absl::string_view::npos) << refused;
+      EXPECT_NE(refused.message().find(input), absl::string_view::npos) << refused;
+    }
+  }
+  for (const char* output : {"/step-60", "/step-60/new", "/new", "", "/step-6/../new"})
+    EXPECT_TRUE(CheckIsOutside(dir_ + output, read).ok()) << output;
+  const std::string url = "s3://data/run/step-6";
+  for (const char* output : {"", "/", "/new", "/a/b"})
+    EXPECT_FALSE(CheckIsOutside(url + output, url + "/").ok()) << output;
+  for (const std::string& output : {url + "0", std::string("s3://data/run"), dir_ + "/new"})
+    EXPECT_TRUE(CheckIsOutside(output, url).ok()) << output;
+  EXPECT_TRUE(CheckIsOutside(url, read).ok());
+}
+
 TEST_F(OutputTargetTest, WhatHasTheNameOfAnUnfinishedFileLosesItUnchanged) {
   Planted planted(dir_ + "/victim");
   const std::string name = UnfinishedName(dir_ + "/out");

@@ -230,7 +230,8 @@ TEST_F(TableShrinkTest, TheSourceAndOtherModelsAreNoOutput) {
   const auto before = FilesOf(shrink_.folder, env_), other = FilesOf(Path("other"), env_);
   shrink_.max_rows = 10;
   for (const std::string& output :
-       {shrink_.folder, shrink_.folder + "/", Path("./step-600"), Path("link"), Path("other")}) {
+       {shrink_.folder, shrink_.folder + "/", Path("./step-600"), Path("link"), Path("other"),
+        shrink_.folder + "/new", Path("link/new")}) {
     shrink_.output = output;
     const auto report = ShrinkTable(shrink_, env_);
     EXPECT_EQ(report.status().code(), absl::StatusCode::kInvalidArgument) << output;
