@@ -190,7 +190,7 @@ void JobOutput::Write(const OutputAction& action, JobFolder* folder, bool* faile
     case OutputAction::kCheckpoint: {
       std::string warning;
       status = folder->Checkpoint(action, &warning);
-      options_.on_checkpoint(action.job_id, action.number, status, warning);
+      options_.on_checkpoint(action, status, warning);
       // A job that has lost its folder can save nothing more.
       if (absl::IsAborted(status)) break;
       return;

@@ -57,10 +57,9 @@ class JobOutput {
     std::function<void(const std::string& job_id, absl::Status)> on_failed;
     // A file of the job, such as its curve or its trace, could not be written. The job continues.
     std::function<void(const std::string& job_id, const std::string& warning)> on_warning;
-    // A checkpoint is in force, or could not be put in force; the job continues in any case.
-    // `warning` may be empty.
-    std::function<void(const std::string& job_id, uint64_t number, absl::Status,
-                       const std::string& warning)>
+    // The checkpoint or export `made` is in force, or could not be put in force; the job continues
+    // in any case. `warning` may be empty.
+    std::function<void(const OutputAction& made, absl::Status, const std::string& warning)>
         on_checkpoint;
     // The job has ended, but the place of its output does not answer: `why`. Called at each try.
     std::function<void(const std::string& job_id, const absl::Status& why)> on_away;

@@ -603,7 +603,7 @@ void JobCheckpoints::Interrupt(absl::Time now) {
   ordered_ = {};
   after_loss_.reset();
   if (open_ && !open_->committing)
-    CloseOpen("the job lost a member before the checkpoint was complete", /*counts=*/false, now);
+    CloseOpen("the job lost a member before it was complete", /*counts=*/false, now);
 }
 
 void JobCheckpoints::Restart(const NextRun& run, absl::Time now) {
@@ -629,7 +629,7 @@ void JobCheckpoints::End(absl::Time now) {
   asked_ = {};
   ordered_ = {};
   if (open_ && !open_->committing)
-    CloseOpen("the job ended before the checkpoint was complete", /*counts=*/false, now);
+    CloseOpen("the job ended before it was complete", /*counts=*/false, now);
 }
 
 std::string JobCheckpoints::TakeWarning() {

@@ -20,6 +20,11 @@ constexpr uint32_t kLongestWaitMs = 30000;
 constexpr std::chrono::milliseconds kTick(100);
 constexpr absl::Duration kNameMissingEvery = absl::Seconds(3);
 
+// "export 4"
+std::string CutName(const OutputAction& action) {
+  return absl::StrCat(action.manifest.has_export_() ? "export " : "checkpoint ", action.number);
+}
+
 std::string LineOf(const OutputAction& action) {
   if (action.kind == OutputAction::kStarted) {
     return absl::StrCat("starts on ", action.config.worker_num(),
@@ -27,8 +32,8 @@ std::string LineOf(const OutputAction& action) {
                         action.config.output_dir());
   }
   if (action.kind == OutputAction::kDiscard && !action.why.empty()) {
-    return absl::StrCat(action.manifest.has_export_() ? "export " : "checkpoint ", action.number,
-                        " of step ", action.manifest.global_step(), " is given up: ", action.why);
+    return absl::StrCat(CutName(action), " of step ", action.manifest.global_step(),
+                        " is given up: ", action.why);
   }
   if (action.kind != OutputAction::kEnded) return "";
   const JobResult& result = action.result;
@@ -94,12 +99,12 @@ JobOutput::Options SchedulerLoop::OutputOptions() {
     options_.job_log(job_id, warning);
     Run([&](SchedulerCore& core, absl::Time) { core.Warn(job_id, warning); });
   };
-  output.on_checkpoint = [this](const std::string& job_id, uint64_t number, absl::Status status,
+  output.on_checkpoint = [this](const OutputAction& made, absl::Status status,
                                 const std::string& warning) {
-    if (status.ok()) options_.job_log(job_id, absl::StrCat("checkpoint ", number, " is complete"));
-    if (!warning.empty()) options_.job_log(job_id, warning);
+    if (status.ok()) options_.job_log(made.job_id, absl::StrCat(CutName(made), " is complete"));
+    if (!warning.empty()) options_.job_log(made.job_id, warning);
     Run([&](SchedulerCore& core, absl::Time now) {
-      core.CheckpointWritten(job_id, number, status, warning, now);
+      core.CheckpointWritten(made.job_id, made.number, status, warning, now);
     });
   };
   output.on_away = [this](const std::string& job_id, const absl::Status& why) {

@@ -31,7 +31,7 @@ class JobCut::Watched : public ShardCut {
   Watched(std::unique_ptr<ShardCut> cut, JobCut* owner) : owner_(owner), cut_(std::move(cut)) {}
   absl::StatusOr<bool> Next(std::string* chunk) override {
     MutexLock lock(&mutex_);
-    if (cut_ == nullptr) return absl::CancelledError("the checkpoint was given up");
+    if (cut_ == nullptr) return absl::CancelledError("it was given up");
     SLUICE_ASSIGN_OR_RETURN(const bool more, cut_->Next(chunk));
     if (more) owner_->written_bytes_.fetch_add(chunk->size(), std::memory_order_relaxed);
     if (!begun_ && owner_->options_.export_since.has_value()) CountRows(*chunk);
@@ -202,7 +202,7 @@ void JobCut::Cancel() {
   {
     MutexLock lock(&mutex_);
     if (ended_) return;
-    if (status_.ok()) status_ = absl::CancelledError("the checkpoint was given up");
+    if (status_.ok()) status_ = absl::CancelledError("it was given up");
     running = running_;
     dropped.swap(parts_);
     next_ = 0;

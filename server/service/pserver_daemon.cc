@@ -26,9 +26,12 @@ constexpr char kSaveShardsMethod[] = "/sluice.Pserver/SaveShards";
 constexpr size_t kLeastReceivedBytes = size_t{64} << 20;
 constexpr size_t kMaxParsedSaveBytes = 2 * GrpcStreamServer::kMaxUnaryBytes;
 
-// Returns the log text of a checkpoint, which changes only with its state.
+// Returns the log text of a checkpoint or export, which changes only with its state. An export that
+// could not begin counts as a checkpoint.
 std::string TextOf(const HostedCut& cut) {
-  const std::string what = absl::StrCat("checkpoint ", cut.checkpoint(), " of step ", cut.step());
+  const bool is_export = cut.schedule_step_size() > 0;
+  const std::string what = absl::StrCat(is_export ? "export " : "checkpoint ", cut.checkpoint(),
+                                        " of step ", cut.step());
   switch (cut.state()) {
     case HostedCut::WRITTEN:
       return absl::StrFormat("%s is written: %.1f MiB in %.1f s, and at most %.1f MiB of memory",

@@ -135,6 +135,10 @@ class ExportChainTest(ExportTest):
         self.end(launcher)
         self.assertTrue(any(member.gone > 0 for member in chain[1:]), "rows have expired")
         self.assertEqual(self.applied(chain), self.model_at(chain[-1].step))
+        log = (self.tmp / "run.log" / "schedulerlog.0").read_text()
+        self.assertIn("export %d is complete" % chain[-1].cut, log)
+        self.assertNotIn("checkpoint %d is complete" % chain[-1].cut, log)
+        self.assertIn("export %d of step %d is written" % (chain[-1].cut, chain[-1].step), (self.tmp / "run.log" / "serverlog.0").read_text())
         lines = self.delta("verify", self.tmp / "run" / "export")
         # If no pserver heard of the first base in time, the next export is a base, too.
         self.assertEqual(lines.count("ok "), len(list((self.tmp / "run" / "export").glob("*/MANIFEST"))), lines)

@@ -179,8 +179,9 @@ class HungDiskTest : public JobOutputTest {
     };
     options.env = &env;
     int checkpoints = 0;  // read after Stop
-    options.on_checkpoint = [&](const std::string&, uint64_t, const absl::Status&,
-                                const std::string&) { ++checkpoints; };
+    options.on_checkpoint = [&](const OutputAction&, const absl::Status&, const std::string&) {
+      ++checkpoints;
+    };
     JobOutput output(std::move(options));
     output.Add({Action(OutputAction::kStarted, dir_)});
     for (int i = 0; i < traces; ++i) output.Add({Action(OutputAction::kTrace, dir_)});
@@ -285,9 +286,8 @@ TEST_F(JobOutputTest, ABrokenTraceIsReportedOnceAndTheJobContinues) {
 TEST_F(JobOutputTest, ACheckpointThatFailsIsReportedAndTheJobContinues) {
   std::vector<std::pair<uint64_t, absl::Status>> written;
   JobOutput::Options options = Options();
-  options.on_checkpoint = [&](const std::string&, uint64_t number, absl::Status status,
-                              const std::string&) {
-    written.push_back({number, status});
+  options.on_checkpoint = [&](const OutputAction& made, absl::Status status, const std::string&) {
+    written.push_back({made.number, status});
   };
   JobOutput output(std::move(options));
   OutputAction good = Action(OutputAction::kCheckpoint, dir_);
