@@ -1,15 +1,20 @@
 #include "scheduler/job/export_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace sluice {
 namespace {
 
 constexpr uint32_t kMostFailures = 2;
+// Exports in a row that outlast their interval before a warning says so: a base takes longer than
+// the deltas.
+constexpr uint32_t kMostLate = 3;
 
 // Whether a part that was made with `since` has all rows from `wanted` on, and names what has gone.
 bool Covers(const google::protobuf::RepeatedField<uint64_t>& since,
@@ -62,7 +67,10 @@ absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t inst
       steps_[t] = std::min<uint64_t>(steps_[t], part.schedule_step(static_cast<int>(t)));
     facts->set_rows(facts->rows() + part.rows());
     facts->set_gone(facts->gone() + part.gone());
-    if (!part.error().empty()) no_delta = absl::StrCat("pserver ", i, ": ", part.error());
+    if (!part.error().empty()) {
+      no_delta = absl::StrCat("pserver ", i, ": ", part.error(),
+                              "; nothing is lost, a base has all rows that the tables have");
+    }
   }
   const auto least = std::min_element(steps_.begin(), steps_.end());
   if (least != steps_.end() && *least != UINT64_MAX) facts->set_schedule_step(*least);
@@ -74,7 +82,7 @@ absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t inst
   }
   if (!no_delta.empty()) {
     EndChain(no_delta);
-    return absl::UnavailableError(absl::StrCat(no_delta, "; a new base follows"));
+    return absl::UnavailableError(absl::StrCat(no_delta, " and follows"));
   }
   // A part of a base does not name what has gone.
   if (!covers) {
@@ -108,6 +116,7 @@ void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, abs
   status_.set_bases(status_.bases() + base);
   status_.clear_last_error();
   pace_.BeginInterval(now);
+  NoteLate(manifest.global_step(), now - begun_at);
   if (base) {
     base_rows_ = facts.rows();
     gone_ = deltas_ = 0;
@@ -116,12 +125,35 @@ void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, abs
   gone_ += facts.gone();
   ++deltas_;
   if (gone_ > base_rows_) {
-    EndChain(absl::StrCat("the deltas name ", gone_, " keys as gone, and the base has ", base_rows_,
-                          " rows"));
+    EndChain(absl::StrCat("the deltas name ", gone_, " keys of rows that have expired, or were ",
+                          "evicted or deleted, and the base has ", base_rows_, " rows; nothing is ",
+                          "lost, a new base is smaller than this chain"));
   } else if (deltas_ >= kMostDeltas) {
     since_.clear();  // nobody needs to be warned of it
     status_.set_new_base(absl::StrCat("the chain has ", deltas_, " deltas"));
   }
+}
+
+void ExportPlan::NoteLate(uint64_t step, absl::Duration took) {
+  const uint64_t every_steps = config_.every_steps();
+  const uint64_t steps = pace_.step() - std::min(step, pace_.step());
+  const double seconds = absl::ToDoubleSeconds(took);
+  const bool late =
+      every_steps > 0 ? steps >= every_steps : took >= absl::Seconds(config_.every_s());
+  late_ = late ? late_ + 1 : 0;
+  if (late_ < kMostLate || said_late_) return;
+  said_late_ = true;
+  // The advice leaves half of the time between two exports.
+  const std::string asked = every_steps > 0 ? absl::StrCat("every_steps: ", every_steps)
+                                            : absl::StrCat("every_s: ", config_.every_s());
+  const std::string advised = every_steps > 0 ? absl::StrCat("every_steps: ", 2 * steps)
+                                              : absl::StrCat("every_s: ", std::ceil(2 * seconds));
+  warning_ = absl::StrFormat(
+      "export { %s } asks for exports more often than they can be written: each of the last %d "
+      "took "
+      "at least that long, and the newest %.1f s. One is made at a time, and what falls due "
+      "meanwhile is left out; set %s or more, or a faster export.dir",
+      asked, kMostLate, seconds, advised);
 }
 
 void ExportPlan::Failed(const std::string& error, uint64_t step, bool counts) {

@@ -64,10 +64,14 @@ class ExportPlan {
 
   // Without `doing`.
   ExportStatus status(absl::Time now) const;
-  // Returns, once, the warning about the first failure after a success, or about a chain that ends.
+  // Returns, once, the warning about the first failure after a success, about a chain that ends, or
+  // about exports that take longer than their interval.
   std::string TakeWarning();
 
  private:
+  // The export of the cut after `step`, which is complete, took so long.
+  void NoteLate(uint64_t step, absl::Duration took);
+
   const ExportConfig config_;
   const std::string root_;
   CheckpointPace pace_;
@@ -78,7 +82,9 @@ class ExportPlan {
   uint64_t gone_ = 0;            // keys that the deltas of the chain name
   uint32_t deltas_ = 0;          // of the chain
   uint32_t failed_ = 0;          // in a row
-  absl::Time newest_cut_at_;     // until there is one: the beginning
+  uint32_t late_ = 0;            // exports in a row that took as long as their interval
+  bool said_late_ = false;
+  absl::Time newest_cut_at_;  // until there is one: the beginning
   ExportStatus status_;
   std::string warning_;
 };

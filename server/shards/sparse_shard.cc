@@ -174,14 +174,15 @@ absl::Status SparseShard::NamesGoneSince(uint64_t since) {
 
 absl::Status SparseShard::CheckGone(uint64_t since) const {
   if (tombstones_.complete_since() > RowTombstones::StepOfDelta(since)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more rows of ", Name(), " have gone since the export before than are kept (",
-                     RowTombstones::kMost, ")"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "more rows of ", Name(), " have expired, or were evicted or deleted, since the ",
+        "export before than a shard remembers (", RowTombstones::kMost, ")"));
   }
   // A delta also names the expired rows that the sweep has not reached.
   if (tombstones_.size() + ages_.expired() > kMostGoneKeys) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "more rows of ", Name(), " have gone than a delta names (", kMostGoneKeys, ")"));
+        "more rows of ", Name(), " have expired, or were evicted or deleted, than a delta names (",
+        kMostGoneKeys, ")"));
   }
   return absl::OkStatus();
 }

@@ -38,8 +38,9 @@ class ExportPlanTest : public testing::Test {
     return part;
   }
   // Completes the export of these parts.
-  void Complete(const std::vector<HostedCut>& parts, uint64_t to) {
+  void Complete(const std::vector<HostedCut>& parts, uint64_t to, uint64_t step = 0) {
     Manifest manifest;
+    manifest.set_global_step(step);
     ASSERT_TRUE(plan_.Fill(parts, 7, to, manifest.mutable_export_()).ok());
     plan_.Completed(manifest, "/x", At(1), At(2));
   }
@@ -136,7 +137,8 @@ TEST_F(ExportPlanTest, APserverThatHasForgottenWhatWentMakesABaseAtOnce) {
   EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_THAT(plan_.status(At(3)).new_base(),
               testing::AllOf(HasSubstr("pserver 1"), HasSubstr("than are kept")));
-  EXPECT_THAT(plan_.TakeWarning(), HasSubstr("new base"));
+  EXPECT_THAT(plan_.TakeWarning(),
+              testing::AllOf(HasSubstr("new base"), HasSubstr("nothing is lost")));
   Complete({Part(0, 30), Part(0, 30)}, 6);
   ASSERT_THAT(plan_.since(), ElementsAre(30u));
   // Both.
@@ -159,6 +161,7 @@ TEST_F(ExportPlanTest, TooManyGoneKeysAndRepeatedFailuresEndTheChain) {
   Complete({Part(20, 30, 1, 1), Part(20, 30, 1, 0)}, 6);
   EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_THAT(plan_.status(At(3)).new_base(), HasSubstr("11 keys"));
+  EXPECT_THAT(plan_.TakeWarning(), HasSubstr("nothing is lost"));
   Complete({Part(0, 40), Part(0, 40)}, 8);
   plan_.Failed("the disk is full", 50, /*counts=*/true);
   EXPECT_THAT(plan_.since(), ElementsAre(40u));
@@ -167,6 +170,36 @@ TEST_F(ExportPlanTest, TooManyGoneKeysAndRepeatedFailuresEndTheChain) {
   plan_.Failed("the disk is full", 60, /*counts=*/true);
   EXPECT_THAT(plan_.since(), IsEmpty());
   EXPECT_THAT(plan_.status(At(3)).last_error(), HasSubstr("step 60"));
+}
+
+TEST_F(ExportPlanTest, ExportsThatTakeLongerThanTheirIntervalAreSaidOnce) {
+  // Completes exports during which this many steps pass.
+  uint64_t cut = 0, step = 0;
+  const auto make = [&](const std::vector<uint64_t>& passed) {
+    for (const uint64_t steps : passed) {
+      cut += 2;
+      plan_.pace().NoteStep(step + steps);
+      std::vector<HostedCut> parts = {Part(cut == 2 ? 0 : 10 * (cut - 2), 10 * cut)};
+      Complete(parts, cut, step);
+      step += steps;
+    }
+    return plan_.TakeWarning();
+  };
+  EXPECT_EQ(make({30, 9, 10, 10, 9}), "") << "a base may take longer, and a delta once";
+  EXPECT_THAT(make({10, 10, 17}),
+              testing::AllOf(HasSubstr("every_steps: 10 "), HasSubstr("every_steps: 34 or more"),
+                             HasSubstr("newest 1.0 s")));
+  EXPECT_EQ(make({9, 10, 10, 10, 10}), "");
+  ExportConfig seconds;
+  seconds.set_every_s(1);
+  ExportPlan by_time(seconds, "/export", 0, kStart);
+  Manifest manifest;
+  for (const double took : {1.0, 0.9, 1.0, 1.0}) {
+    by_time.Completed(manifest, "/x", At(1), At(1) + absl::Seconds(took));
+    EXPECT_EQ(by_time.TakeWarning(), "");
+  }
+  by_time.Completed(manifest, "/x", At(1), At(1) + absl::Seconds(2.2));
+  EXPECT_THAT(by_time.TakeWarning(), HasSubstr("every_s: 5 or more"));
 }
 
 TEST_F(ExportPlanTest, AChainOfManyDeltasEndsByItself) {
