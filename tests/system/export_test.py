@@ -187,6 +187,26 @@ class ExportChainTest(ExportTest):
         self.assertEqual(self.applied(chain), self.model_at(chain[-1].step))
 
 
+class LostBaseTest(ExportTest):
+    """A base that something else removes while the job runs, such as a store's rule for old objects."""
+
+    def test_one_export_fails_by_name_and_a_new_base_follows(self):
+        launcher = self.start_exports("--server_num=2")
+        chain = self.await_members(launcher, 3)
+        base = chain[0].folder
+        (base / "MANIFEST").unlink()
+        shutil.rmtree(base, ignore_errors=True)  # the scheduler may remove it, too
+        self.await_members(launcher, 2, lambda now: now[0].step > chain[-1].step)
+        export = self.status(self.tmp / "run.log")["jobs"][0]["export"]
+        self.end(launcher)
+        self.assertEqual(int(export["failed"]), 1)
+        self.assertRegex(" ".join(self.output().split()), r"the export of step \d+ failed: %s is gone" % re.escape(str(base)))
+        newest = self.chain()
+        lines = self.delta("apply", self.tmp / "run" / "export", "--output=%s" % (self.tmp / "model"))
+        self.assertIn("warning: exports before the newest base cannot be used", lines)
+        self.assertEqual(self.files(self.tmp / "model"), self.model_at(newest[-1].step))
+
+
 class NextDayTest(ExportTest):
     """A job that continues another one, whose tables have other schedule steps than a table that joins it."""
 
