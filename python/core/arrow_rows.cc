@@ -26,6 +26,16 @@ absl::Status OfSource(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("the source: ", status.message()));
 }
 
+// Why the columns of a table do not fit, with a way out when the label is missing.
+absl::Status WithAdviceOnLabel(const absl::Status& status, const std::vector<std::string>& names,
+                               const JobConfig& job) {
+  if (job.data().has_label() || HasColumn(names, kUsualLabel)) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(status.message(),
+                                   "; name the label's column in the job, data { label { column: "
+                                   "\"...\" } }, or add a column \"label\""));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ArrowRows>> ArrowRows::Create(ArrowArrayStream* stream,
@@ -64,21 +74,12 @@ absl::Status ArrowRows::Bind(const ArrowSchema& schema, const JobConfig& job) {
     SLUICE_ASSIGN_OR_RETURN(schema_, FeatureSchema::Create(of_table, use));
   }
   appender_ = schema_->NewColumnAppender();
-  // Rows of a table that has no label, and need none, have the label 0.
-  const bool no_label =
-      part_.need_label && !job.data().has_label() && !HasColumn(names, kUsualLabel);
-  if (no_label) names.emplace_back(kUsualLabel);
-  SLUICE_ASSIGN_OR_RETURN(const std::vector<int> bound,
-                          BindColumns(schema_->columns(), names, part_.need_label, "the source"));
+  const auto bound = BindColumns(schema_->columns(), names, part_.need_label, "the source");
+  if (!bound.ok()) return WithAdviceOnLabel(bound.status(), names, job);
   std::vector<ArrowColumns::Source> sources;
-  for (const int place : bound) {
+  for (const int place : *bound) {
     ArrowColumns::Source source;
-    if (place >= static_cast<int>(paths->size())) {
-      source.constant = true;
-      source.text = "0";
-    } else if (place >= 0) {
-      source.steps = (*paths)[static_cast<size_t>(place)].steps;
-    }
+    if (place >= 0) source.steps = (*paths)[static_cast<size_t>(place)].steps;
     sources.push_back(std::move(source));
   }
   auto columns = ArrowColumns::Create(schema, std::move(sources));

@@ -2,10 +2,10 @@
 //
 // The columns are those that the job's features, label and weight name, as in Parquet, and cells
 // mean what they mean there (arrow_columns.h, feature_schema.h), so the same rows make the same
-// numbers and keys. Other columns are left out. Without data.label and data.weight_column the label
-// is the column `label` and the weight `weight`, where there are any, else 0 and 1. Batches have
-// `batch_rows` rows, the last one fewer, wherever the stream's own batches end. They are dealt to
-// the ranks in turn.
+// numbers and keys. Other columns are left out. Without data.label the label is the column `label`,
+// which must be there. Without data.weight_column the weight is `weight` where there is one,
+// else 1. Batches have `batch_rows` rows, the last one fewer, wherever the stream's own batches
+// end. They are dealt to the ranks in turn.
 //
 // Memory: one batch of the stream, and the batch in the making.
 //

@@ -1783,6 +1783,46 @@ class SourceTest(FakeWorkerTest):
                 with self.assertRaisesRegex(sluice.JobError, error):
                     self.train(lambda *_: [made])
 
+    def test_a_label_that_a_source_lacks_is_named_when_it_is_read(self):
+        unlabelled = given(3)
+        for batch in unlabelled:
+            batch["lable"] = batch.pop("label")
+        with self.assertRaisesRegex(AttributeError, r"no 'label' \(did you mean 'lable'\?\).*\['lable', 'number'\]"):
+            self.train(unlabelled)
+        self.core = fake_core.Core(SLOTS)
+        self.core.requests.put((1, "train", 0, 1, 0, 0))
+        net, weights = Net(), []
+        with self.worker(net, source=unlabelled) as worker:
+            for batch in worker:
+                self.assertFalse(hasattr(batch, "label"))
+                weights.append(len(batch.weight))
+                worker.backward(net(batch).square().mean())
+        self.assertEqual(weights, [4, 4, 4])
+
+    def test_an_evaluation_without_labels_is_named_once(self):
+        for change, times in ((lambda batch: batch.pop("label"), 1), (lambda batch: None, 0)):
+            self.core = fake_core.Core(SLOTS)
+            made = given(2)
+            for batch in made:
+                change(batch)
+            take = self.core.take_given
+
+            def evaluates(take=take):
+                if (turn := take()) is not None:
+                    turn.trains = False
+                return turn
+
+            self.core.take_given = evaluates
+            self.core.requests.put((1, "evaluate", 0, 1, 0, 0))
+            net = Net()
+
+            def run(made=made, net=net):
+                with self.worker(net, source=given(1), eval_source=made, predict=net) as worker:
+                    self.assertEqual(list(worker), [])
+
+            self.assertEqual(self.said(run).count("have no label"), times)
+            self.assertEqual(len(self.core.logits_seen), 2)
+
     def test_numbers_of_16_bits_are_converted(self):
         for dtype in (torch.bfloat16, torch.float16):
             converted = Converter([("age", 0)], [], None).convert(

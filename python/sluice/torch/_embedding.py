@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Sequence
 
 import torch
@@ -111,7 +112,7 @@ class Batch:
     """Examples, and the rows that they need.
 
     Attributes:
-        label: ``[examples]``, 0 or 1.
+        label: ``[examples]``, 0 or 1. AttributeError for a batch to which a source of the script gave none.
         weight: ``[examples]``.
         numbers: ``[examples, numbers]``, normalized as the job says.
         epoch: From 0.
@@ -129,6 +130,7 @@ class Batch:
         places: dict[str, list[Place]],
         tables: int,
         rest: dict[str, Any] | None = None,
+        labelled: bool = True,
     ) -> None:
         self._rest = rest or {}
         self.epoch = turn.epoch
@@ -136,7 +138,8 @@ class Batch:
         self.first_of_epoch = turn.trains and turn.step == 0
         self.examples = turn.examples
         # Copies: the user may keep them, and the memory behind the turn is reused.
-        self.label = torch.from_numpy(turn.label()).clone()
+        if labelled:
+            self.label = torch.from_numpy(turn.label()).clone()
         self.weight = torch.from_numpy(turn.weight()).clone()
         self.numbers = torch.from_numpy(turn.numbers()).clone()
         self._columns_of: dict[str, int | slice] = {}  # of numbers
@@ -167,6 +170,13 @@ class Batch:
     def __getattr__(self, name: str) -> Any:
         # Called only for what is no attribute.
         rest = self.__dict__.get("_rest", {})
+        if name == "label" and "_rest" in self.__dict__:
+            close = difflib.get_close_matches("label", rest, 1)
+            meant = f" (did you mean {close[0]!r}?)" if close else ""
+            raise AttributeError(
+                f"the source gave this batch no 'label'{meant}; besides features and weight it gave "
+                f"{sorted(rest) or 'nothing'}; give 'label' as float32 [B]"
+            )
         if name not in rest:
             raise AttributeError(f"the batch has no {name!r}")
         return rest[name]

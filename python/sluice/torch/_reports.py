@@ -65,8 +65,8 @@ class OutputCheck:
     """Notices a ``predict`` that gives probabilities where logits are needed.
 
     Both can lie between 0 and 1. They are taken for probabilities when all outputs of an evaluation lie there and
-    predict its labels better as probabilities than as logits. Labels that are all the same tell nothing: batches of a
-    source without labels have 0, which a low logit fits worse than the same number as a probability.
+    predict its labels better as probabilities than as logits. Labels that are all the same tell nothing: a low logit fits
+    0 worse than the same number as a probability.
     """
 
     LINE = (

@@ -265,6 +265,7 @@ class SourceReader:
         self._converter: Converter | None = None
         self._numbers = itertools.count(1)
         self._rest: dict[int, dict[str, Any]] = {}  # by number of the batch
+        self._unlabelled: set[int] = set()  # the numbers of batches without a label
         self._lock = threading.Lock()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="sluice-source", daemon=True)
@@ -273,6 +274,12 @@ class SourceReader:
     def rest_of(self, given_as: int) -> dict[str, Any]:
         """What the batch with this number has besides features, label and weight. Once."""
         return self._rest.pop(given_as, {})
+
+    def lacks_label(self, given_as: int) -> bool:
+        """Whether the batch with this number was given without a label. Once."""
+        found = given_as in self._unlabelled
+        self._unlabelled.discard(given_as)
+        return found
 
     def stop(self) -> None:
         """Call before the worker is stopped: the source's errors do not count any more."""
@@ -303,6 +310,7 @@ class SourceReader:
             return
         # The batches of earlier requests are trained, or nobody wants them.
         self._rest.clear()
+        self._unlabelled.clear()
         own = self._source if kind == "train" else self._eval_source
         if is_columns(own):
             self._serve_columns(number, own, rank, world, start)
@@ -339,6 +347,8 @@ class SourceReader:
         given_as = next(self._numbers)
         if given.rest:
             self._rest[given_as] = given.rest
+        if given.label is None:
+            self._unlabelled.add(given_as)
         return self._core.give_batch(
             number, given_as, given.examples, given.label, given.weight, given.numbers, given.values
         )

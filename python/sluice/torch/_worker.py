@@ -65,9 +65,9 @@ class Worker:
     With ``source`` the script gives the data, and the job names no files. A batch is a dict of tensors or arrays: each
     categorical feature as int64 ``[B]``, int64 ``[B, L]``, or ``(values, offsets)`` with int64 ``[keys]`` and ``[B + 1]``;
     each numeric feature as float32 ``[B]``, with ``dim`` as ``[B, dim]``; ``label`` and ``weight``, ``[B]``, where there
-    are any (else 0 and 1). Everything else is handed through as ``batch["name"]``. A source runs on a thread of its own,
-    ahead of the training. What it raises fails the job. A position in the data is a number of batches, so a source must
-    give the same batches each time when results shall not depend on losses.
+    are any (without a label ``batch.label`` raises, and the weight is 1). Everything else is handed through as
+    ``batch["name"]``. A source runs on a thread of its own, ahead of the training. What it raises fails the job. A position in
+    the data is a number of batches, so a source must give the same batches each time when results shall not depend on losses.
 
     Args:
         model: The network. Its parameters' values become those of the job when it starts, from the first worker.
@@ -613,15 +613,20 @@ class Worker:
         self._load(turn)
         for _, parameter in self._declared.parameters:
             parameter.grad = None
-        assert self._places is not None
         torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self.rank))
         self._turn = turn
-        self._batch = Batch(turn, self._numbers, self._places, self._tables, self._rest_of(turn))
+        self._batch, _ = self._batch_of(turn)
         self._unanswered = False
         return self._batch
 
-    def _rest_of(self, turn: _core.Turn) -> dict[str, Any] | None:
-        return None if self._reader is None else self._reader.rest_of(turn.given_as)
+    def _batch_of(self, turn: _core.Turn) -> tuple[Batch, bool]:
+        """The batch of a turn, and whether it has a label."""
+        assert self._places is not None
+        rest, labelled = None, True
+        if self._reader is not None:
+            number = turn.given_as
+            rest, labelled = self._reader.rest_of(number), not self._reader.lacks_label(number)
+        return Batch(turn, self._numbers, self._places, self._tables, rest, labelled), labelled
 
     def _take_saved_values(self) -> None:
         """Gives the module the values of the saved model, which may be of a later step than those of this process."""
@@ -696,11 +701,12 @@ class Worker:
     def _evaluate(self, core: _core.Worker, turn: _core.Turn) -> None:
         if self._predict is None:
             raise RuntimeError(_NO_PREDICT)  # a flag has added the files
-        assert self._places is not None
         self._load(turn)
         self._final = True
         modes = [(module, module.training) for module in self._model.modules()]
-        batch = Batch(turn, self._numbers, self._places, self._tables, self._rest_of(turn))
+        batch, labelled = self._batch_of(turn)
+        if not labelled:
+            self._tell("unlabelled", "batches of eval_source have no label: metrics of the job, such as auc, take it as 0")
         self._model.eval()
         try:
             with torch.no_grad():
@@ -710,7 +716,8 @@ class Worker:
                 if logits.shape != (batch.examples,):
                     raise ValueError(f"predict gave {tuple(logits.shape)}; it gives logits of shape ({batch.examples},)")
                 torch.from_numpy(turn.logits()).copy_(logits)
-                self._outputs.add(batch, logits)
+                if labelled:
+                    self._outputs.add(batch, logits)
                 self._metrics.measure(turn, batch, logits)
         finally:
             batch._close()

@@ -88,14 +88,14 @@ TEST(ArrowRowsTest, BatchesAreDealtToTheRanksWhereverTheStreamsOwnEnd) {
   const JobConfig job = JobOf("user", "key: RAW categorical {}");
   const std::vector<TestColumns> batches = {
       {Users({0, 1, 2, 3, 4})}, {Users({5})}, {Users({})}, {Users({6, 7, 8, 9, 10, 11, 12})}};
-  EXPECT_THAT(KeysOf((*Rows(batches, job, {3, 0, 1, 0})).get()),
+  EXPECT_THAT(KeysOf((*Rows(batches, job, {3, 0, 1, 0, false})).get()),
               ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4, 5), ElementsAre(6, 7, 8),
                           ElementsAre(9, 10, 11), ElementsAre(12)));
-  EXPECT_THAT(KeysOf((*Rows(batches, job, {3, 1, 2, 0})).get()),
+  EXPECT_THAT(KeysOf((*Rows(batches, job, {3, 1, 2, 0, false})).get()),
               ElementsAre(ElementsAre(3, 4, 5), ElementsAre(9, 10, 11)));
-  EXPECT_THAT(KeysOf((*Rows(batches, job, {3, 0, 2, 1})).get()),
+  EXPECT_THAT(KeysOf((*Rows(batches, job, {3, 0, 2, 1, false})).get()),
               ElementsAre(ElementsAre(6, 7, 8), ElementsAre(12)));
-  const auto late = *Rows(batches, job, {3, 0, 2, 9});
+  const auto late = *Rows(batches, job, {3, 0, 2, 9, false});
   EXPECT_THAT(KeysOf(late.get()), IsEmpty());
   EXPECT_EQ(late->rows(), 13);
 }
@@ -208,8 +208,9 @@ TEST(ArrowRowsTest, RowsAreThoseOfTheSameColumnsInParquet) {
 }
 
 // The only batch of the columns.
-std::shared_ptr<const Batch> Only(const JobConfig& job, const TestColumns& columns) {
-  const auto rows = Rows({columns}, job, {10, 0, 1, 0});
+std::shared_ptr<const Batch> Only(const JobConfig& job, const TestColumns& columns,
+                                  bool need_label = true) {
+  const auto rows = Rows({columns}, job, {10, 0, 1, 0, need_label});
   EXPECT_TRUE(rows.ok()) << rows.status();
   if (!rows.ok()) return nullptr;
   const auto batch = (*rows)->Next();
@@ -234,16 +235,17 @@ TEST(ArrowRowsTest, LabelAndWeightHaveTheirUsualNamesUnlessTheJobNamesOthers) {
   ASSERT_NE(batch, nullptr);
   EXPECT_THAT(batch->weight, ElementsAre(1, 1, 1));
   EXPECT_THAT(batch->numeric, ElementsAre(1, 0, 3));
-  batch = Only(JobOf("user", "categorical {}"), {Users({1, 2})});
+  batch = Only(JobOf("user", "categorical {}"),
+               {Users({1, 2}), TestColumn::Numbers<float>("label", "f", {0, 1})});
   ASSERT_NE(batch, nullptr);
-  EXPECT_THAT(batch->label, ElementsAre(0, 0));
+  EXPECT_THAT(batch->label, ElementsAre(0, 1));
   EXPECT_THAT(batch->weight, ElementsAre(1, 1));
 }
 
 TEST(ArrowRowsTest, NumbersAreRoundedOnceAfterNormalization) {
   const auto batch =
       Only(JobOf("n", "numeric { z_score { mean: 16777216 stddev: 2 } }"),
-           {TestColumn::Numbers<int64_t>("n", "l", {16'777'217, 16'777'219, std::nullopt})});
+           {TestColumn::Numbers<int64_t>("n", "l", {16'777'217, 16'777'219, std::nullopt})}, false);
   ASSERT_NE(batch, nullptr);
   EXPECT_THAT(batch->numeric, ElementsAre(0.5F, 1.5F, -8388608));
 }
@@ -262,8 +264,9 @@ TEST(ArrowRowsTest, TextsMayBeViews) {
                     view(12, "twelve bytes", 0) + view(0, "", 0) + view(14, "fourteen bytes", 2),
                     "..fourteen bytes", std::string(8, '\0')};
   const JobConfig job = JobOf("site", "categorical {}");
-  const auto views = Only(job, {column});
-  const auto plain = Only(job, {TestColumn::Texts("site", {"twelve bytes", "", "fourteen bytes"})});
+  const auto views = Only(job, {column}, false);
+  const auto plain =
+      Only(job, {TestColumn::Texts("site", {"twelve bytes", "", "fourteen bytes"})}, false);
   ASSERT_TRUE(views != nullptr && plain != nullptr);
   EXPECT_EQ(views->keys, plain->keys);
   EXPECT_THAT(views->key_offsets, ElementsAre(0, 1, 1, 2));
@@ -279,31 +282,39 @@ TEST(ArrowRowsTest, WhatCannotBeReadIsRefusedByName) {
   const TestColumns columns = {Users({1, 2}), TestColumn::Numbers<float>("age", "f", {1, 2.5F}),
                                TestColumn::Numbers<float>("label", "f", {1, std::nullopt}),
                                TestColumn::Numbers<float>("weight", "f", {1, -1})};
+  const TestColumn label = TestColumn::Numbers<float>("label", "f", {0, 1});
+  const TestColumn one_label = TestColumn::Numbers<float>("label", "f", {0});
   const std::string category = "categorical {}";
   EXPECT_THAT(refusal(JobOf("item", category), columns), HasSubstr("\"item\""));
   EXPECT_THAT(refusal(JobOf("user", category, "data { label { column: 'y' } }"), columns),
               HasSubstr("\"y\""));
+  EXPECT_THAT(refusal(JobOf("user", category),
+                      {columns[0], TestColumn::Numbers<float>("lable", "f", {0, 1})}),
+              AllOf(HasSubstr("\"label\""), HasSubstr("did you mean \"lable\"?"),
+                    HasSubstr("columns are: user, lable"), HasSubstr("data { label { column")));
   EXPECT_THAT(refusal(JobOf("user", category, "data { weight_column: 'w' }"), columns),
               HasSubstr("\"w\""));
-  EXPECT_THAT(refusal(JobOf("age", category), {columns[1]}),
+  EXPECT_THAT(refusal(JobOf("age", category), {columns[1], label}),
               AllOf(HasSubstr("\"age\""), HasSubstr("2.5"), HasSubstr("row 1")));
-  EXPECT_THAT(refusal(JobOf("age", "numeric {}"), {TestColumn::Texts("age", {"1", "x"})}),
+  EXPECT_THAT(refusal(JobOf("age", "numeric {}"), {TestColumn::Texts("age", {"1", "x"}), label}),
               AllOf(HasSubstr("\"age\""), HasSubstr("\"x\""), HasSubstr("row 1")));
-  EXPECT_THAT(refusal(JobOf("day", category), {TestColumn::Numbers<int32_t>("day", "tdD", {1})}),
-              AllOf(HasSubstr("\"day\""), HasSubstr("date")));
   EXPECT_THAT(
-      refusal(JobOf("clock", "numeric {}"), {TestColumn::Numbers<int32_t>("clock", "tts", {1})}),
-      AllOf(HasSubstr("\"clock\""), HasSubstr("time of day")));
-  EXPECT_THAT(refusal(JobOf("user", category), {Users({1}), Users({1})}), HasSubstr("\"user\""));
+      refusal(JobOf("day", category), {TestColumn::Numbers<int32_t>("day", "tdD", {1}), one_label}),
+      AllOf(HasSubstr("\"day\""), HasSubstr("date")));
+  EXPECT_THAT(refusal(JobOf("clock", "numeric {}"),
+                      {TestColumn::Numbers<int32_t>("clock", "tts", {1}), one_label}),
+              AllOf(HasSubstr("\"clock\""), HasSubstr("time of day")));
+  EXPECT_THAT(refusal(JobOf("user", category), {Users({1}), Users({1}), one_label}),
+              HasSubstr("\"user\""));
   EXPECT_THAT(refusal(JobOf("user", category), {columns[0], columns[2]}),
               AllOf(HasSubstr("\"label\""), HasSubstr("row 1")));
-  EXPECT_THAT(refusal(JobOf("user", category), {columns[0], columns[3]}),
+  EXPECT_THAT(refusal(JobOf("user", category), {columns[0], columns[3], label}),
               AllOf(HasSubstr("\"weight\""), HasSubstr("row 1")));
 }
 
 TEST(ArrowRowsTest, AnErrorOfTheStreamIsSaid) {
   ArrowArrayStream stream = TestStream::Of({{Users({1, 2})}}, EIO);
-  auto rows = ArrowRows::Create(&stream, JobOf("user", "categorical {}"), {2, 0, 1, 0});
+  auto rows = ArrowRows::Create(&stream, JobOf("user", "categorical {}"), {2, 0, 1, 0, false});
   ASSERT_TRUE(rows.ok()) << rows.status();
   EXPECT_TRUE((*rows)->Next().ok());
   EXPECT_THAT(std::string((*rows)->Next().status().message()), HasSubstr("the disk is gone"));
