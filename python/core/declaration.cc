@@ -114,9 +114,12 @@ absl::Status ApplySources(const ProgramSources& sources, JobConfig* job) {
         "sluice.torch.worker(..., eval_source=...)");
   }
   if (sources.evaluate) job->mutable_eval();
-  if (sources.batches) {
-    for (const ConfigProblem& problem : FindNotGiven(*job))
-      return absl::InvalidArgumentError(absl::StrCat(problem.path, ": ", problem.text));
+  std::vector<ConfigProblem> problems;
+  if (!sources.table) problems = FindOfColumns(*job);
+  if (problems.empty() && sources.batches) problems = FindNotGiven(*job);
+  if (!problems.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(problems.front().path, ": ", problems.front().text));
   }
   return ExpandWildcards(sources.columns, job);
 }

@@ -21,8 +21,8 @@ namespace sluice {
 // What the program gives in place of files.
 struct ProgramSources {
   bool train = false, evaluate = false;
-  // One of them gives batches of values and no table (given_batch.h).
-  bool batches = false;
+  // One of them gives batches of values (given_batch.h), or a table. Both may be true.
+  bool batches = false, table = false;
   // Of the table that gives the training data, in its order; empty: it is not known.
   std::vector<std::string> columns;
 };

@@ -86,7 +86,7 @@ absl::Status CheckFinite(const std::string& name, const std::vector<float>& valu
 
 }  // namespace
 
-std::vector<ConfigProblem> FindNotGiven(const JobConfig& job) {
+std::vector<ConfigProblem> FindOfColumns(const JobConfig& job) {
   std::vector<ConfigProblem> problems;
   const auto refuse = [&](const char* field, bool given) {
     if (!given) return;
@@ -98,14 +98,19 @@ std::vector<ConfigProblem> FindNotGiven(const JobConfig& job) {
   refuse("csv", data.has_csv());
   refuse("label", data.has_label());
   refuse("weight_column", !data.weight_column().empty());
+  return problems;
+}
+
+std::vector<ConfigProblem> FindNotGiven(const JobConfig& job) {
+  std::vector<ConfigProblem> problems;
   for (int i = 0; i < job.features_size(); ++i) {
     const std::string why = WhyNotGiven(job.features(i));
     if (why.empty()) continue;
     problems.push_back(
         {absl::StrCat("features[", i, "]"),
          absl::StrCat("'", job.features(i).name(), "' ", why,
-                      ", but the program gives batches of values (source=); compute it there, or "
-                      "give a table")});
+                      ", but the program gives batches of values (source= or eval_source=); "
+                      "compute it there, or give a table")});
   }
   return problems;
 }

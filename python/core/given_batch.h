@@ -39,9 +39,11 @@ struct GivenBatch {
   uint64_t given_as = 0;  // the number by which the program knows the batch
 };
 
-// What a job must not have when its program gives batches of plain values, which nobody hashes,
-// splits or looks up. A table may have all of it.
+// Features that cannot be those of a program that gives batches of plain values, which nobody
+// hashes, splits or looks up. A table may have them.
 std::vector<ConfigProblem> FindNotGiven(const JobConfig& job);
+// Fields of data that are about columns, and mean nothing in a job without a table.
+std::vector<ConfigProblem> FindOfColumns(const JobConfig& job);
 
 class GivenFeatures {
  public:

@@ -546,10 +546,11 @@ class Worker {
 
 std::pair<std::string, std::string> Declare(const std::string& job, const std::string& base_dir,
                                             const std::string& program, bool source,
-                                            bool eval_source, bool batches,
+                                            bool eval_source, bool batches, bool table,
                                             std::vector<std::string> columns) {
-  const JobConfig declared = Checked(DeclareJob(
-      job, base_dir, program, ProgramSources{source, eval_source, batches, std::move(columns)}));
+  const JobConfig declared =
+      Checked(DeclareJob(job, base_dir, program,
+                         ProgramSources{source, eval_source, batches, table, std::move(columns)}));
   return {ToTextproto(declared), declared.model().program().digest()};
 }
 
@@ -602,7 +603,8 @@ NB_MODULE(_core, m) {
   nb::class_<GivenRows>(m, "ArrowRows").def_prop_ro("rows", &GivenRows::rows);
   m.def("version", [] { return SluiceVersion(); });
   m.def("declare", &Declare, "job"_a, "base_dir"_a, "program"_a, "source"_a = false,
-        "eval_source"_a = false, "batches"_a = false, "columns"_a = std::vector<std::string>(),
+        "eval_source"_a = false, "batches"_a = false, "table"_a = false,
+        "columns"_a = std::vector<std::string>(),
         "Adds a program, in JSON, to a job in text format. Returns the job and its digest.");
   m.def("column_names", &ColumnNames, "capsule"_a,
         "The columns of a table, by its __arrow_c_schema__ or __arrow_c_stream__.");

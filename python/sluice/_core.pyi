@@ -20,6 +20,7 @@ def declare(
     source: bool = False,
     eval_source: bool = False,
     batches: bool = False,
+    table: bool = False,
     columns: Sequence[str] = (),
 ) -> tuple[str, str]: ...
 def column_names(capsule: object) -> list[str]: ...

@@ -131,7 +131,7 @@ class Core:
         # What the other ranks give: gives(epochs_done, number, what, own) returns what all give, or None.
         self.gives = lambda epochs_done, number, what, own: [own]
 
-    def declare(self, job, base_dir, program, source=False, eval_source=False, batches=False):
+    def declare(self, job, base_dir, program, source=False, eval_source=False, batches=False, table=False):
         self.sources = source, eval_source, batches
         self.program = json.loads(program)
         self.begins = True
@@ -347,10 +347,10 @@ class ClientCore(Core):
         # Whether the pservers have acknowledged what was pushed, or None; and how often one may ask in vain.
         self.acknowledged, self.patience = False, 100
 
-    def declare(self, job, base_dir, program, source=False, eval_source=False, batches=False):
+    def declare(self, job, base_dir, program, source=False, eval_source=False, batches=False, table=False):
         self.job = job
         self.slots = [(name, t) for t, name in enumerate(re.findall(r'features { name: "(\w+)" key: RAW', job))]
-        return super().declare(job, base_dir, program, source, eval_source, batches)
+        return super().declare(job, base_dir, program, source, eval_source, batches, table)
 
     def await_source(self, wait=True):
         assert not wait, "the client has one thread"

@@ -77,6 +77,23 @@ assert "epochs: 7" in sluice.Job("train { epochs: 3 }").set("train.epochs", 7).t
                 offered = pathlib.Path(folder, "job.textproto").read_text()
                 self.assertNotIn("1970", offered)
 
+    def test_a_job_with_a_table_beside_batches_may_name_columns(self):
+        sys.path.insert(0, str(pathlib.Path(MODULE).parents[1]))
+        self.addCleanup(sys.path.pop, 0)
+        from sluice import _core
+
+        def declare(more, batches, table):
+            job = 'features { name: "user" categorical { %s } } data { label { column: "y" } }' % more
+            return _core.declare(job, "", '{"collections": [{"name": "user", "dim": 4, "features": ["user"]}]}', True, True,
+                                 batches, table)
+
+        self.assertIn('column: "y"', declare("", True, True)[0])
+        declare('vocabulary: "a"', False, True)
+        with self.assertRaisesRegex(ValueError, "data.label: is about columns"):
+            declare("", True, False)
+        with self.assertRaisesRegex(ValueError, "'user' has a vocabulary.*eval_source="):
+            declare('vocabulary: "a"', True, True)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -145,7 +145,8 @@ class Worker:
         sources = [one for one in (source, eval_source) if one is not None]
         own: tuple[Any, ...] = ()
         if source is not None:
-            own = (True, eval_source is not None, not all(map(is_columns, sources)))
+            tables = [is_columns(one) for one in sources]
+            own = (True, eval_source is not None, not all(tables), any(tables))
         if is_columns(source) and "*" in job.text:  # features may stand for columns
             own = (*own, columns_of(source, self._core_module))
         try:

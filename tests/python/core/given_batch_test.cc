@@ -118,6 +118,7 @@ TEST(GivenBatchTest, ABatchThatIsMadeAlreadyIsTakenAsItIs) {
 
 TEST(GivenBatchTest, WhatNeedsColumnsIsNotGiven) {
   EXPECT_TRUE(FindNotGiven(Given()).empty());
+  EXPECT_TRUE(FindOfColumns(Given()).empty());
   const auto not_given = [](const std::function<void(JobConfig*)>& change) {
     JobConfig job = Given();
     change(&job);
@@ -128,11 +129,16 @@ TEST(GivenBatchTest, WhatNeedsColumnsIsNotGiven) {
               absl::StatusCode::kInvalidArgument);
     return problems.empty() ? "" : problems[0].path + ": " + problems[0].text;
   };
-  EXPECT_THAT(
-      not_given([](JobConfig* job) { job->mutable_data()->mutable_label()->add_positive("y"); }),
-      HasSubstr("data.label"));
-  EXPECT_THAT(not_given([](JobConfig* job) { job->mutable_data()->set_weight_column("w"); }),
-              HasSubstr("data.weight_column"));
+  JobConfig of_columns = Given();
+  of_columns.mutable_data()->mutable_label()->add_positive("y");
+  of_columns.mutable_data()->set_weight_column("w");
+  const std::vector<ConfigProblem> problems = FindOfColumns(of_columns);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_EQ(problems[0].path, "data.label");
+  EXPECT_EQ(problems[1].path, "data.weight_column");
+  // Beside a table, batches of values are not of these columns.
+  Batch batch;
+  EXPECT_TRUE((*GivenFeatures::Create(of_columns))->Fill(TwoExamples(), &batch).ok());
   EXPECT_THAT(not_given([](JobConfig* job) {
                 job->mutable_features(1)->mutable_categorical()->add_vocabulary("a");
               }),
