@@ -458,6 +458,16 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program,
   return failures.empty() ? kDone : kJobFailed;
 }
 
+// Prints what a program has written of its error (python/sluice/_process.py) as the last line of
+// the launch. Returns the exit code of the launch.
+int ReportProgramsError(const WorkerProgram& program, int code) {
+  const auto error = Env::Real()->ReadFile(program.folder + "/error");
+  if (code != kJobFailed || !error.ok() || error->size() < 3) return code;
+  PrintNote(PrintableLine(error->substr(2)));
+  const bool begun = Env::Real()->Exists(program.job_file());
+  return !begun && absl::StartsWith(*error, absl::StrCat(kBadUsage, " ")) ? kBadUsage : code;
+}
+
 // The number of workers of a program.
 absl::StatusOr<uint32_t> WorkersOfProgram(const ParsedCommand& command,
                                           const std::optional<HostsPlan>& hosts) {
@@ -533,10 +543,11 @@ int LaunchProgram(const ParsedCommand& command) {
   // The admin port of another host is on its loopback.
   if (!hosts.has_value())
     std::cout << DashboardLineOf(log_dir, cluster->credentials().tls()) << std::endl;
-  return RunAndStop(cluster.get(), *mode, [&](Interruption* interruption) {
+  const int code = RunAndStop(cluster.get(), *mode, [&](Interruption* interruption) {
     return RunProgramsJob(command, *program, config, log_dir, cluster.get(), on_hosts,
                           {&printer, stream->get()}, interruption);
   });
+  return ReportProgramsError(*program, code);
 }
 
 int LaunchAny(const ParsedCommand& command) {

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import _process
 from ._errors import JobError, UsageError
 from ._job import Job
 from ._launch import Epoch, Launch, Progress, Result, launch
 from ._optimizer import Optimizer
 from ._predict import predict
+
+_process.show_errors_once()  # does nothing outside of a launch
 
 if TYPE_CHECKING:
     from ._client import Client, RolledBack, SparseTable

@@ -104,7 +104,8 @@ class Member:
         """The job fails with the traceback of the error. ``before``: called when the user has looked at it (--pdb)."""
         _process.debug(error)
         before()
-        whole = "".join(traceback.format_exception(error))
+        _process.tell_launcher(error)
+        whole = "".join(traceback.format_exception(error)).rstrip("\n")
         text = shortened(whole)
         assert self._core is not None
         if self._core.fail(text) and text == whole:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pdb
@@ -10,10 +11,12 @@ import traceback
 from types import TracebackType
 from typing import Any, Callable
 
-from ._errors import JobError
+from ._errors import JobError, UsageError
 
 _REPORTED = "_sluice_reported"  # attribute of an exception: the job's message has its whole traceback
 _DEBUGGED = "_sluice_debugged"  # attribute of an exception that a person has looked at
+
+_MOST_CHARACTERS = 600  # of an error in the last line of a launch
 
 _state = "new"  # "open": in `with sluice.torch.worker(...)`; "over": after it
 _in_child: Callable[[], None] | None = None  # what a forked child does first
@@ -79,6 +82,39 @@ def debug(error: BaseException | None) -> None:
     pdb.post_mortem(error.__traceback__)
 
 
+def tell_launcher(error: BaseException) -> None:
+    """Names an error in a file that `sluice launch` looks for when its job, or its program, has failed.
+
+    Format: the exit code of a launch whose job has not begun, a blank, and one line of text.
+    """
+    folder = os.environ.get("SLUICE_PROGRAM_DIR")
+    if not folder or not os.path.isdir(folder) or multiprocessing.parent_process() is not None:
+        return  # of a launch on several hosts, it is on another one
+    rank = os.environ.get("SLUICE_RANK", "0")
+    place = os.path.basename(sys.argv[0]) + (f" rank {rank}" if rank != "0" else "")
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # of the user's class
+        text = ""
+    if len(text) > _MOST_CHARACTERS:
+        text = text[:_MOST_CHARACTERS] + "..."
+    line = f"{2 if _is_wrong_use(error) else 1} {place}: {type(error).__name__}{': ' if text else ''}{text}"
+    draft = os.path.join(folder, f"error.{os.getpid()}")
+    with contextlib.suppress(OSError):  # the job fails with the whole traceback in any case
+        with open(draft, "w", encoding="utf-8", errors="replace") as file:
+            file.write(line)
+        os.rename(draft, os.path.join(folder, "error"))
+
+
+def _is_wrong_use(error: BaseException) -> bool:
+    """Whether the script has made a job, or called this package, in a way that it refuses before there is a job."""
+    if _state != "new" or not isinstance(error, (TypeError, ValueError)):
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raised_in = frames[-1].f_globals.get("__name__", "") if frames else ""
+    return isinstance(error, UsageError) or raised_in.partition(".")[0] == __name__.partition(".")[0]
+
+
 def show_errors_once() -> None:
     """Under the launcher: what it shows of an error is not shown a second time by Python, at the end of the process."""
     global _hook, _on_terminal
@@ -96,9 +132,10 @@ def _uncaught(kind: type[BaseException], error: BaseException, where: TracebackT
             return
         print(f"sluice: the program ends with its job: {_in_one_line(str(error))}", file=sys.stderr, flush=True)
         return
+    if not isinstance(error, KeyboardInterrupt):
+        tell_launcher(error)
     # Rank 0 prints on the launcher's terminal, the others into their logs, which shall be complete.
     if _on_terminal and getattr(error, _REPORTED, False):
-        print(f"sluice: the program ends, and its job fails: {kind.__name__}", file=sys.stderr, flush=True)
         return
     _hook(kind, error, where)
 

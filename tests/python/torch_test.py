@@ -1015,9 +1015,43 @@ model {
                     1 / 0
         except ZeroDivisionError as caught:
             error = caught
-        self.assertEqual(self.shown(error), "sluice: the program ends, and its job fails: ZeroDivisionError\n")
+        self.assertEqual(self.told(), "1 torch_test.py: ZeroDivisionError: division by zero")
+        self.assertEqual(self.shown(error), "")
         self.assertIn("Traceback", self.shown(error, on_terminal=False))  # into its log
         self.assertEqual("ValueError: another one\n", self.shown(ValueError("another one")))
+
+    def told(self):
+        """What the launcher is told of an error."""
+        return pathlib.Path(os.environ["SLUICE_PROGRAM_DIR"], "error").read_text()
+
+    def test_the_launcher_learns_which_errors_are_of_the_job_that_the_script_makes(self):
+        _process.leave(again=True)
+        sys.excepthook, _process._hook = sys.__excepthook__, None
+        _process.show_errors_once()
+        for make, line in ((lambda: sluice.Job("a.textproto"), "2 torch_test.py: UsageError: 'a.textproto' is the name of a file"),
+                           (lambda: self.worker(Net(), epoch_steps=0), "2 torch_test.py: ValueError: epoch_steps is 0"),
+                           (lambda: EmbeddingCollection("a", "8", features=[]), "2 torch_test.py: TypeError: dim= of"),
+                           (lambda: int("the script's\nown" + "." * 700), "1 torch_test.py: ValueError: invalid literal")):
+            try:
+                make()
+            except (TypeError, ValueError) as caught:
+                self.shown(caught)
+            self.assertRegex(self.told(), "^" + re.escape(line))
+            self.assertNotIn("\n", self.told())
+            self.assertLess(len(self.told()), 700)
+        with mock.patch.dict(os.environ, {"SLUICE_RANK": "3"}):
+            self.shown(KeyError("a key"))
+        self.assertEqual(self.told(), "1 torch_test.py rank 3: KeyError: 'a key'")
+
+        class Silent(Exception):
+            __str__ = None
+
+        self.shown(Silent())
+        self.assertEqual(self.told(), "1 torch_test.py: Silent")
+        error = pathlib.Path(os.environ["SLUICE_PROGRAM_DIR"], "error")
+        error.unlink()
+        error.mkdir()  # which cannot be replaced
+        self.shown(KeyError("a key"))
 
     def test_an_exception_before_there_is_a_job_is_shown_by_python(self):
         self.core.has_job = False

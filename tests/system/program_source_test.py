@@ -380,7 +380,7 @@ class ProgramSourceTest(DisturbedLaunchTest):
         # Values that need a column are refused in dicts.
         for name, why in (("dict", r"features.*'ages' has boundaries.*give a table"),
                           ("wildcard", r"a '\*' stands for columns.*give a table, or name each feature")):
-            _, out = self.train("--a_sync=false", name=name, workers=1, arguments=[name], expect=1)
+            _, out = self.train("--a_sync=false", name=name, workers=1, arguments=[name], expect=2)
             self.assertRegex(out, why)
 
     def test_a_table_trains_as_its_numbers_do(self):
@@ -564,7 +564,7 @@ torch.manual_seed(1)
     def test_a_job_without_data_is_refused(self):
         script = (self.tmp / "train.py").read_text()
         (self.tmp / "train.py").write_text(script.replace('"source": source, ', ""))
-        _, out = self.train(arguments=["--epochs=1"], expect=1)
+        _, out = self.train(arguments=["--epochs=1"], expect=2)
         self.assertRegex(out, "name data.train_files, or give.*source=")
 
     def test_a_resumed_job_goes_on_with_the_state_of_its_loader(self):

@@ -544,6 +544,23 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
                 if rank == 0:
                     self.assertNotIn("Traceback", (self.tmp / "run0.log" / "workerlog.1").read_text())
                 self.assertIn("ZeroDivisionError", (self.tmp / ("run%d" % rank) / "result.json").read_text())
+                place = "train.py rank 1" if rank else "train.py"
+                self.assertEqual(out.splitlines()[-1], "sluice: %s: ZeroDivisionError: division by zero" % place)
+                # Steps since the last report count, too. The last one may not be complete.
+                result = json.loads((self.tmp / ("run%d" % rank) / "result.json").read_text())
+                self.assertIn(result["global_step"], (20, 21), out)
+                self.assertEqual(result["examples"], result["global_step"] * 2 * BATCH_SIZE, out)
+
+    def test_errors_before_the_job_end_the_launch_with_the_codes_of_the_command_line(self):
+        for name, (old, new), code, error in (
+                ("field", ("sluice.Job(", "sluice.Job(train={'epoch': 1}); sluice.Job("), 2, "UsageError: .*did you mean 'epochs'"),
+                ("value", ("predict=model)", "predict=model, source=print, epoch_steps=0)"), 2, "ValueError: epoch_steps is 0"),
+                ("feature", ("features=CATEGORIES)", "features=[*CATEGORIES, 'agee'])"), 2, "ValueError: .*which the job does not declare"),
+                ("own", ("    with sluice.torch.worker(", "    {}['nothing']\n    with sluice.torch.worker("), 1, "KeyError: 'nothing'")):
+            with self.subTest(name):
+                out = self.train(name=name, change=lambda text: text.replace(old, new, 1), expect=code)
+                self.assertRegex(out.splitlines()[-1], r"^sluice: train\.py( rank 1)?: " + error)
+                self.assertIn("Traceback", out)
 
     def test_a_program_that_fails_after_its_job_fails_the_launch(self):
         # It takes longer than a launch waits for a hanging process.

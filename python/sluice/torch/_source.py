@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .. import _process
+
 if TYPE_CHECKING:
     from .. import _core
 
@@ -294,10 +296,11 @@ class SourceReader:
         try:
             while (request := self._core.await_source()) is not None:
                 self._serve(*request)
-        except BaseException:  # also what a source raises to end the program: its thread cannot
+        except BaseException as error:  # also what a source raises to end the program: its thread cannot
             text = traceback.format_exc()
             with self._lock:
                 if not self._over:
+                    _process.tell_launcher(error)
                     self._core.fail_source(text)
 
     def _serve(self, number: int, kind: str, rank: int, world: int, epoch: int, start: int) -> None:
