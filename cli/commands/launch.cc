@@ -360,6 +360,13 @@ absl::StatusOr<WorkerProgram> ProgramOf(const ParsedCommand& command) {
   const auto refuse = [](const std::string& flag, const std::string& why) {
     return absl::InvalidArgumentError(absl::StrCat("--program with --", flag, ": ", why));
   };
+  for (const char* ending : {".textproto", ".pbtxt", ".prototxt", ".txtpb"}) {
+    const std::string file = command.Text("program");
+    if (!absl::EndsWith(file, ending)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--program=", file,
+                     " is a job file and no Python program; did you mean --job=", file, "?"));
+  }
   if (command.Given("job"))
     return refuse("job", "the program makes the job itself; give it the file in the program");
   if (command.Switch("dry_run"))

@@ -51,8 +51,9 @@ absl::Status CheckMatches(const std::string& field,
 }
 
 absl::Status CheckReadable(const std::string& field,
-                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
-  const auto files = ExpandFiles(patterns, AllPlaces());
+                           const google::protobuf::RepeatedPtrField<std::string>& patterns,
+                           const std::string& base) {
+  const auto files = ExpandFiles(patterns, AllPlaces(), base);
   if (!files.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(field, ": ", files.status().message()));
   }
@@ -286,28 +287,30 @@ std::vector<std::string> NotesOf(const SubmitJobRequest& request, Env* env) {
 
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env,
                            DataCheckReport* data) {
+  // Messages have the absolute paths that relative ones have become.
+  const std::string base = job.model().has_program()
+                               ? "the program's current folder, or base_dir= of its sluice.Job"
+                               : "the folder of the job file";
   if (!job.evaluate_only()) {
-    SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files()));
+    SLUICE_RETURN_IF_ERROR(CheckReadable("data.train_files", job.data().train_files(), base));
   }
-  SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files()));
+  SLUICE_RETURN_IF_ERROR(CheckReadable("data.eval_files", job.data().eval_files(), base));
   if (!job.initial_model().empty()) {
     // Only a missing model is explained here. CheckStart below reports a damaged one.
     const absl::Status model = ReadManifest(job.initial_model(), env).status();
     if (absl::IsNotFound(model)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("initial_model: ", model.message(),
-                       "; a relative path is resolved against the folder of the job file"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "initial_model: ", model.message(), "; a relative path is resolved against ", base));
     }
   }
   if (!job.initial_checkpoint().empty()) {
     const absl::Status found =
         FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr).status();
     if (!found.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("initial_checkpoint: ", found.message(),
-                       absl::IsNotFound(found)
-                           ? "; a relative path is resolved against the folder of the job file"
-                           : ""));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "initial_checkpoint: ", found.message(),
+          absl::IsNotFound(found) ? absl::StrCat("; a relative path is resolved against ", base)
+                                  : ""));
     }
   }
   SLUICE_RETURN_IF_ERROR(CheckDataLines(job, env, DataCheckOptions(), data));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -170,6 +171,12 @@ absl::StatusOr<JobConfig> JobFromFlags(const ParsedCommand& command,
   if (command.Text("job").empty()) {
     return absl::InvalidArgumentError(
         "no job is given; give --job=FILE, e.g. --job=configs/adult_wide_deep.textproto");
+  }
+  if (absl::EndsWith(command.Text("job"), ".py")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--job=", command.Text("job"),
+                     " is a Python program and no job file; did you mean sluice launch --program=",
+                     command.Text("job"), "?"));
   }
   SLUICE_ASSIGN_OR_RETURN(const auto overrides, OverridesOf(command, follows));
   return LoadJob(command.Text("job"), overrides);

@@ -134,6 +134,8 @@ class HelpTest(SluiceTest):
                             (["sluice", "status", "--jsn"], ["--jsn", "did you mean 'json'?"]),
                             (["sluice", "status", "--xylophone"], ["--xylophone", "json", "log_dir", "scheduler"]),
                             (["sluice", "status", "job", "word"], ["does not take 'word'"]),
+                            (["sluice", "launch", "--job=a/train.py"], ["Python program", "did you mean sluice launch --program=a/train.py?"]),
+                            (["sluice", "launch", "--program=a.textproto"], ["job file", "did you mean --job=a.textproto?"]),
                             (["sluice-worker", "--rnak=0"], ["--rnak", "did you mean 'rank'?", "sluice-worker --help"]),
                             (["sluice-pserver", "--xylophone"], ["--xylophone", "rank", "scheduler", "log_dir"]),
                             (["sluice-worker", "--rank=first"], ["--rank=first", "int32"]),

@@ -89,7 +89,20 @@ TEST_F(JobFilesTest, FileNamedBySeveralEntriesIsAWarning) {
 
 TEST_F(JobFilesTest, MissingDataIsNamedWithItsField) {
   job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
-  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/none*.csv")));
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.eval_files: "), HasSubstr(dir_ + "/none*.csv"),
+                               HasSubstr("the folder of the job file")));
+  *job_.mutable_initial_model() = dir_ + "/none";
+  JobConfig of_program = job_;
+  of_program.mutable_model()->mutable_program();
+  of_program.mutable_data()->clear_eval_files();
+  std::swap(job_, of_program);
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("initial_model: "), HasSubstr(dir_ + "/none"),
+                               HasSubstr("base_dir= of its sluice.Job")));
+  job_.mutable_data()->add_eval_files(dir_ + "/none*.csv");
+  EXPECT_THAT(Refusal(),
+              AllOf(HasSubstr(dir_ + "/none*.csv"), HasSubstr("base_dir= of its sluice.Job")));
+  std::swap(job_, of_program);
+  job_.clear_initial_model();
   job_.mutable_data()->add_train_files(dir_ + "/gone.csv");
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("data.train_files: "), HasSubstr("/gone.csv")));
   job_.set_evaluate_only(true);  // reads no training data
