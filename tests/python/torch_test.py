@@ -1605,7 +1605,7 @@ class SavedTest(FakeWorkerTest):
         with torch.no_grad():
             torch.testing.assert_close(net(saved.batch(self.columns())), torch.from_numpy(self.core.logits_seen[-1]))
         for wrong, error, message in (
-            ({"user": torch.ones(2)}, sluice.UsageError, "'user' is float32"),
+            ({"user": torch.ones(2)}, sluice.UsageError, "'user' has the dtype float32"),
             ({"user": [["a"], [1]]}, TypeError, "'user' has the value 'a'"),
             ({"age": ["x", 1]}, TypeError, "'age' is no list of numbers"),
             ({"day": torch.zeros(3, dtype=torch.int64)}, sluice.UsageError, "'day' is of 3 examples, but"),
@@ -1800,11 +1800,14 @@ class SourceTest(FakeWorkerTest):
     def test_a_batch_that_does_not_fit_is_refused_by_name(self):
         for change, error in (
             ({"user": None}, "ValueError: .*no 'user'.*int64"),
-            ({"user": torch.rand(4)}, r"'user' is float32 of shape \(4,\).*int64 \[B\]"),
-            ({"age": torch.rand(4, 1)}, r"'age' is float32 of shape \(4, 1\).*float32 \[B\]"),
+            ({"user": torch.rand(4)}, r"'user' has the dtype float32; expected int64(?!.*shape)"),
+            ({"user": torch.rand(4).long()[:, None, None]}, r"'user' has the shape \[4, 1, 1\]; expected \[B\](?!.*dtype)"),
+            ({"age": torch.rand(4, 1)}, r"'age' has the shape \[4, 1\]; expected \[B\], (?!.*float)"),
+            ({"label": torch.rand(4, 1).long()}, r"'label' has the shape \[4, 1\]; expected \[B\], (?!.*float)"),
+            ({"age": np.array(["a"] * 4)}, r"'age' has the dtype <U1; expected float32"),
             ({"user": [1, 2, 3]}, "TypeError: .*'user' is a list"),
             ({"user": torch.zeros(3, dtype=torch.int64)}, "'user' is of 3 examples, but 'label' is of 4"),
-            ({"user": torch.zeros(4, dtype=torch.bfloat16)}, r"'user' is torch.bfloat16 of shape \(4,\).*int64 \[B\]"),
+            ({"user": torch.zeros(4, dtype=torch.bfloat16)}, r"'user' has the dtype torch.bfloat16; expected int64"),
             ({"age": torch.zeros(4, dtype=torch.complex64)}, "TypeError: .*'age' is a tensor of type torch.complex64"),
             ({"label": torch.zeros(4).to_sparse()}, "TypeError: .*'label' is a tensor of .*sparse"),
             ({"day": (torch.zeros(3, dtype=torch.int64), torch.zeros(1, 5, dtype=torch.int64))}, r"'day' is \(values, offsets\)"),
@@ -1870,7 +1873,7 @@ class SourceTest(FakeWorkerTest):
         self.assertEqual(made.examples, 2)
         self.assertEqual(made.numbers[0].tolist(), [[0.5, 2], [3, 4]])
         for wrong in (np.zeros(2), np.zeros((2, 3)), np.zeros((2, 2, 1)), np.zeros(())):
-            with self.assertRaisesRegex(ValueError, r"'v' is .*float32 \[B, 2\]"):
+            with self.assertRaisesRegex(ValueError, r"'v' has the shape \[.*\]; expected \[B, 2\]"):
                 converter.convert({"v": wrong, "age": np.zeros(2)})
         numbers = [[1, 10, 11, 20], [2, 12, 13, 21]]
         core = fake_core.Core([("user", 0)])
@@ -2054,8 +2057,11 @@ class DeclareTest(unittest.TestCase):
     def test_what_cannot_be_trained_is_refused_by_name(self):
         with self.assertRaisesRegex(TypeError, "0.weight.*float64"):
             declare(nn.Sequential(nn.Linear(2, 1).double()))
-        with self.assertRaisesRegex(ValueError, "matches no parameter"):
+        with self.assertRaisesRegex(ValueError, r"'nothing\.\*' .* matches no parameter; there are mlp.0.weight, .*, mlp.2.bias$"):
             declare(Net(), {"nothing.*": Optimizer("sgd", 0.1)})
+        many = nn.Sequential(*(nn.Linear(1, 1) for _ in range(6)))
+        with self.assertRaisesRegex(ValueError, r"there are 0.weight, .*, 4.weight, 4.bias and 2 more$"):
+            declare(many, {"6.*": Optimizer("sgd", 0.1)})
         for dtype in (torch.float64, torch.bfloat16, torch.complex64):
             for persistent in (True, False):
                 net = Net()
@@ -2103,8 +2109,13 @@ class DeclareTest(unittest.TestCase):
             for arguments in ({"optimizers": value}, {"optimizers": {"*": value}}, {"predict": value}):
                 with self.subTest(value=type(value).__name__), self.assertRaisesRegex(TypeError, instead):
                     sluice.torch.worker(net, sluice.Job(""), **arguments)
-        with self.assertRaisesRegex(TypeError, r"^optimizers\['\*'\] is a torch\.optim\.sgd\.SGD"):
+        with self.assertRaisesRegex(TypeError, r"^optimizers\['\*'\] is a torch\.optim\.sgd\.SGD: .*; give sluice.torch.Opt"):
             declare(net, {"*": sgd})
+        # What is suggested in the place of the mapping is taken there.
+        for value in (sgd, torch.optim.Adam(net.parameters())):
+            with self.assertRaises(TypeError) as caught:
+                declare(net, value)
+            declare(net, eval(str(caught.exception).partition("give optimizers=")[2]))
         with self.assertRaisesRegex(TypeError, "^optimizer is a torch.optim"):
             EmbeddingCollection("emb", 2, features=["day"], optimizer=sgd)
         with self.assertRaisesRegex(TypeError, "^loss is a torch.optim"):

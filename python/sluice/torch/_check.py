@@ -44,6 +44,7 @@ _OF_COLLECTION = re.compile(r"model\.program\.collections\[(?P<number>\d+)\]")
 LARGE_EMBEDDING = 10_000_000  # elements
 LARGE_FROZEN = 10_000_000  # elements
 
+_OPTIMIZERS = ("SGD", "Adam", "AdamW", "SparseAdam", "Adagrad")  # of torch, which have a counterpart
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 # Of torch's schedules, those that the parameter servers have, too.
 _SCHEDULES = {
@@ -68,8 +69,10 @@ def refuse_torch_optim(**arguments: Any) -> None:
             inside += [(f"{name}[{key!r}]", one) for key, one in value.items()]
         elif isinstance(value, (list, tuple)):
             inside += [(f"{name}[{i}]", one) for i, one in enumerate(value)]
+        # Where one Optimizer is taken; elsewhere a mapping of them is.
+        takes_one = name == "optimizer" or isinstance(value, Mapping)
         for where, one in inside:
-            instead = _counterpart(one)
+            instead = _counterpart(one, takes_one)
             if instead:
                 raise TypeError(f"{where} is a {type(one).__module__}.{type(one).__qualname__}: {instead}")
 
@@ -128,10 +131,11 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _counterpart(value: Any) -> str:
-    """What to use instead of an object of torch; "" for any other object."""
+def _counterpart(value: Any, takes_one: bool) -> str:
+    """What to use instead of an object of torch; "" for any other object. ``takes_one``: in the place of an Optimizer."""
     if isinstance(value, torch.optim.Optimizer):
-        return f"the parameter servers update the parameters; give {_optimizer(value)}"
+        own = _optimizer(value) if takes_one else f'optimizers={{"*": {_optimizer(value)}}}'
+        return f"the parameter servers update the parameters; give {own}{_notes_on(value)}"
     if isinstance(value, lr_scheduler.ReduceLROnPlateau):
         return (
             "no counterpart: the rate of a job is a function of its steps alone; choose a schedule in "
@@ -168,10 +172,16 @@ def _optimizer(value: torch.optim.Optimizer) -> str:
         rule = "adagrad"
         options = {"initial_accumulator": group["initial_accumulator_value"], "epsilon": group["eps"]}
     else:
-        return f"a sluice.torch.Optimizer, whose rules are {RULES}"
+        return "sluice.torch.Optimizer(RULE, learning_rate=...)"
     more = (f", options={options}" if options else "") + (f", others={others}" if others else "")
-    note = " (weight_decay is part of the gradient)" if name == "AdamW" and others else ""
-    return f'sluice.torch.Optimizer("{rule}", learning_rate={float(group["lr"])}{more}){note}'
+    return f'sluice.torch.Optimizer("{rule}", learning_rate={float(group["lr"])}{more})'
+
+
+def _notes_on(value: torch.optim.Optimizer) -> str:
+    name = type(value).__name__
+    if name not in _OPTIMIZERS:
+        return f"; rules are {RULES}"
+    return " (weight_decay is part of the gradient)" if name == "AdamW" and value.param_groups[0]["weight_decay"] else ""
 
 
 def check_module(model: Any) -> None:

@@ -16,6 +16,8 @@ from ._embedding import EmbeddingCollection
 
 _T = TypeVar("_T")
 
+_MOST_NAMES = 10  # of parameters in a message
+
 _FROZEN = Optimizer("sgd", 0.0)  # the rule that the core knows as that of a frozen parameter
 
 
@@ -117,12 +119,18 @@ def declare(model: nn.Module, optimizers: Mapping[str, Optimizer] | None = None)
                 f"the optimizer of {pattern!r} is {type(optimizer).__name__}; the parameter servers run the update: give a "
                 "sluice.torch.Optimizer"
             )
-        matched = fnmatch.filter([name for name, _ in parameters], pattern)
+        names = [name for name, _ in parameters]
+        matched = fnmatch.filter(names, pattern)
         if not matched:
-            raise ValueError(f"the pattern {pattern!r} matches no parameter")
+            raise ValueError(f"the pattern {pattern!r} in optimizers= matches no parameter; there are {_listed(names)}")
         for name in matched:
             by_name.setdefault(name, optimizer)
     return Declaration(collections, parameters, buffers, frozen, counters, constants, by_name)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (", ".join(names[:_MOST_NAMES]) or "none that are trained") + more
 
 
 def _named(tensors: Iterable[tuple[str, _T]]) -> Iterator[tuple[str, _T]]:

@@ -33,11 +33,11 @@ EvalSource = Callable[[int, int], Iterable[Mapping[str, Any]]] | Iterable[Mappin
 Padding = int | Mapping[str, int] | None
 
 _CATEGORICAL = "int64 [B], int64 [B, L] with padding=, or (values, offsets) with int64 [keys] and [B + 1]"
-_NUMERIC = "float32 [B]"
+_SHAPE_OF_KEYS = "[B], [B, L] with padding=, or (values, offsets) of [keys] and [B + 1]"
 
 
-def _numeric(dim: int) -> str:
-    return f"float32 [B, {dim}]" if dim > 0 else _NUMERIC
+def _shape_of_numbers(dim: int) -> str:
+    return f"[B, {dim}]" if dim > 0 else "[B]"
 
 
 @dataclass
@@ -98,9 +98,11 @@ class Converter:
         value = batch.get(name)
         if isinstance(value, torch.Tensor) and value.dtype == torch.bfloat16:
             batch = {name: value.float()}  # nothing is lost
-        array = self._array(batch, name, _numeric(dim))
-        if array.shape[1:] != ((dim,) if dim > 0 else ()) or array.ndim == 0 or array.dtype.kind not in "fiub":
-            raise _unfit(name, array, _numeric(dim))
+        array = self._array(batch, name, f"float32 {_shape_of_numbers(dim)}")
+        if array.shape[1:] != ((dim,) if dim > 0 else ()) or array.ndim == 0:
+            raise _wrong_shape(name, array.shape, _shape_of_numbers(dim))
+        if array.dtype.kind not in "fiub":
+            raise _wrong_type(name, array.dtype, "float32 or another type of real numbers")
         sizes[name] = len(array)
         return np.ascontiguousarray(array, np.float64)
 
@@ -118,7 +120,7 @@ class Converter:
             return values, offsets
         array = _integers(self._array(batch, name, _CATEGORICAL), name)
         if array.ndim not in (1, 2):
-            raise _unfit(name, array, _CATEGORICAL)
+            raise _wrong_shape(name, array.shape, _SHAPE_OF_KEYS)
         sizes[name] = len(array)
         if array.ndim == 1:
             return array, None
@@ -134,7 +136,7 @@ def _as_array(value: Any, name: str, needs: str) -> npt.NDArray[Any]:
         if value.layout != torch.strided or value.is_quantized or value.is_complex() or value.device.type == "meta":
             raise TypeError(f"the batch's {name!r} is a tensor of {_kind(value)}; give a plain tensor or an array: {needs}")
         if value.dtype == torch.bfloat16:  # which NumPy has not
-            raise ValueError(f"the batch's {name!r} is {value.dtype} of shape {tuple(value.shape)}; give {needs}")
+            raise _wrong_type(name, value.dtype, "int64")
         array: npt.NDArray[Any] = value.detach().cpu().numpy()
         return array
     if isinstance(value, np.ndarray):
@@ -148,12 +150,16 @@ def _kind(tensor: torch.Tensor) -> str:
 
 def _integers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.int64]:
     if array.dtype.kind not in "iu" or array.dtype == np.uint64:
-        raise _unfit(name, array, _CATEGORICAL)
+        raise _wrong_type(name, array.dtype, "int64 or another type of whole numbers")
     return np.ascontiguousarray(array, np.int64)
 
 
-def _unfit(name: str, array: npt.NDArray[Any], needs: str) -> ValueError:
-    return ValueError(f"the batch's {name!r} is {array.dtype} of shape {array.shape}; give {needs}")
+def _wrong_shape(name: str, found: tuple[int, ...], expected: str) -> ValueError:
+    return ValueError(f"the batch's {name!r} has the shape {list(found)}; expected {expected}, with B examples")
+
+
+def _wrong_type(name: str, found: object, expected: str) -> ValueError:
+    return ValueError(f"the batch's {name!r} has the dtype {found}; expected {expected}")
 
 
 class Loader:
