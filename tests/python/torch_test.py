@@ -892,6 +892,19 @@ model {
             pathlib.Path(folder, "result.json").write_text(json.dumps({"job": "job-1", "status": "failed"}))
             self.assertEqual(worker.result["status"], "failed")
 
+    def test_a_program_that_fails_before_its_first_batch_has_a_result(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.core.folder = folder
+            result = pathlib.Path(folder, "result.json")
+            result.write_text("{}")  # of an earlier job
+            for error in (ZeroDivisionError, KeyboardInterrupt):
+                worker = self.worker(Net())
+                with self.assertRaises(error), worker:
+                    raise error
+                result.unlink()
+                result.write_text(json.dumps({"job": "job-1", "status": "failed"}))
+                self.assertEqual(worker.result["status"], "failed")
+
     def test_a_result_that_cannot_be_read_is_named(self):
         self.core.folder = "/no/such/folder"
         self.core.batches = batches(1)

@@ -210,6 +210,8 @@ class Worker:
             return  # the parent process is the worker
         core = self._running()
         try:
+            if not isinstance(error, JobError):
+                self._find_result(core)
             if isinstance(error, KeyboardInterrupt):
                 self._member.cancel()
             elif error is not None and not isinstance(error, JobError):
@@ -280,7 +282,7 @@ class Worker:
 
     @property
     def result(self) -> dict[str, Any]:
-        """How the job has ended: the contents of its ``result.json``. After the ``with`` block, on any rank.
+        """How the job has ended: the contents of its ``result.json``, never None. After the ``with`` block, on any rank.
 
         ``result["eval"]["auc"]``, ``result["status"]``, ...; also of a job that has failed or was cancelled. The first
         use waits until the file is written, for up to a minute.
@@ -522,10 +524,9 @@ class Worker:
     def _next(self, core: _core.Worker) -> _core.Turn | None:
         """The next turn; None when the job has ended well."""
         while self._result is None:
-            # A job can fail before its first turn. Its result is known as one by what was in its folder before.
+            # A job can fail before its first turn.
             turn = core.poll(_LOOK_S)
-            if folder := core.output_dir():
-                self._result = JobResult(folder, self._place()[0])
+            self._find_result(core)
             if isinstance(turn, bool):
                 return None
             if turn is not None:
@@ -533,6 +534,11 @@ class Worker:
                     self._result = JobResult("", self._place()[0])
                 return turn
         return core.take()
+
+    def _find_result(self, core: _core.Worker) -> None:
+        """Looks where the job's result will be, before it has ended: one of an earlier job may be there."""
+        if self._result is None and (folder := core.output_dir()):
+            self._result = JobResult(folder, self._place()[0])
 
     def _take(self, core: _core.Worker) -> _core.Turn | None:
         """The next turn; None when the job has ended well. Looks where the job's result will be."""
