@@ -303,12 +303,15 @@ class FakeClient : public ParameterClient {
       }
     }
     for (const auto& d : delta.dense) {
+      if (d.values == nullptr) continue;
+      exchanged_floats += layouts_[d.table]->elements();
       buffers.insert(d.values);
       for (int i = 0; i < 2; ++i) dense[i] += scale_ * d.values[i];
     }
     positions.push_back(delta.position);
     sent_rows.push_back(sent);
     sent_dense.push_back({delta.dense[0].values[0], delta.dense[0].values[1]});
+    for (const auto& d : current.dense) exchanged_floats += layouts_[d.table]->elements();
     return Read(current);
   }
   absl::Status EndEpoch(uint32_t epoch) override {
@@ -350,6 +353,7 @@ class FakeClient : public ParameterClient {
   std::vector<std::map<uint64_t, float>> sent_rows;
   std::vector<std::map<uint32_t, std::map<uint64_t, float>>> more_sent_rows;
   std::vector<std::vector<float>> sent_dense;
+  uint64_t exchanged_floats = 0;  // of dense tables, both ways
 
  protected:
   virtual float ValueOf(uint32_t table, uint64_t key) {

@@ -7,6 +7,7 @@
 #include "common/base/printable.h"
 #include "common/base/status_macros.h"
 #include "common/config/mode.h"
+#include "common/optimizer/frozen_rule.h"
 #include "worker/data/own_data.h"
 #include "worker/step/geo_state_file.h"
 #include "worker/step/source_state_file.h"
@@ -159,6 +160,11 @@ absl::Status GeoTrainer::TrainOne(const EpochPlan& plan, const Found& found) {
   return absl::OkStatus();
 }
 
+bool GeoTrainer::IsFrozenHere(size_t i) const {
+  const TableLayout& table = *context_.client->tables()[context_.model->dense_tables()[i]];
+  return context_.config().model().has_program() && IsFrozen(table.config().optimizer());
+}
+
 absl::Status GeoTrainer::Send() {
   StageTimer timer(context_.stats, Stage::kPushWait);
   std::shared_ptr<Sent> sent = sends_.Take();
@@ -177,9 +183,17 @@ absl::Status GeoTrainer::Send() {
   const std::vector<int>& tables = context_.model->dense_tables();
   server.dense.resize(tables.size());
   for (size_t i = 0; i < tables.size(); ++i) {
+    const auto table = static_cast<uint32_t>(tables[i]);
+    if (IsFrozenHere(i)) {
+      // It has moved nowhere, so Merge finds the values that it has.
+      const float* const values = parameters_->dense(i);
+      server.dense[i].assign(values, values + delta.dense[i].size());
+      push.dense.push_back({table, nullptr});
+      continue;
+    }
     server.dense[i].resize(delta.dense[i].size());
-    push.dense.push_back({static_cast<uint32_t>(tables[i]), delta.dense[i].data()});
-    current.dense.push_back({static_cast<uint32_t>(tables[i]), server.dense[i].data()});
+    push.dense.push_back({table, delta.dense[i].data()});
+    current.dense.push_back({table, server.dense[i].data()});
   }
   // The client reads the deltas until the pservers have acknowledged them.
   push.owner = sent;

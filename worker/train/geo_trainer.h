@@ -72,6 +72,9 @@ class GeoTrainer : public Trainer {
   absl::Status StepHere(const Found& found, uint32_t epoch, double* weight);
   absl::Status StepOnDevice(const Found& found, uint32_t epoch, double* weight);
   absl::Status TrainOne(const EpochPlan& plan, const Found& found);
+  // Whether dense table i (by Model::dense_tables()) is a parameter that the program has frozen,
+  // which every exchange leaves out.
+  bool IsFrozenHere(size_t i) const;
   absl::Status Send();
   // Waits for the answer of the last Send and merges it, if there is one.
   absl::Status Merge(const EpochPlan& plan);

@@ -367,6 +367,37 @@ TEST_P(GeoTrainerTest, DenseValuesArePulledOnceBeforeTheFirstStep) {
   EXPECT_THAT(client_->dense, ElementsAre(2.0f, 3.0f));
 }
 
+// A program with a frozen parameter of five elements.
+class GeoFrozenTest : public GeoTrainerTest {
+ protected:
+  void Init(int k_steps) {
+    GeoTrainerTest::Init(k_steps);
+    spec_.mutable_config()->mutable_model()->mutable_program();
+    client_ = std::make_unique<FakeClient>(frozen_model_, 0.5f);
+    context_.model = &frozen_model_;
+    context_.client = client_.get();
+    trainer_ = std::make_unique<GeoTrainer>(context_);
+  }
+
+  static TableConfig Frozen() {
+    TableConfig table = SgdTable("frozen", TableConfig::DENSE, 5, 0.0f);
+    table.set_update_at(TableConfig::WORKER);
+    return table;
+  }
+
+  const TablesModel frozen_model_{{SgdTable("rows", TableConfig::SPARSE, 1, 1.0f),
+                                   SgdTable("dense", TableConfig::DENSE, 2, 1.0f), Frozen()}};
+};
+
+TEST_P(GeoFrozenTest, AnExchangeHasNoFrozenParameter) {
+  Init(2);
+  Train({Batch({1}), Batch({1}), Batch({1}), Batch({1})});
+  ASSERT_EQ(client_->sent_rows.size(), 2u);
+  EXPECT_EQ(client_->exchanged_floats, 2 * (2 + 2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Values, GeoFrozenTest, ::testing::Values(false));
+
 // Two sparse tables of dims 1 and 3 (TwoTablesModel). The id of the second one is 2.
 class GeoTwoTablesTest : public GeoTrainerTest {
  protected:
