@@ -118,6 +118,11 @@ class Turn {
   uint64_t given_as() const { return batch().example_id.empty() ? 0 : batch().example_id[0]; }
   nb::object label() const { return ArrayOn(batch().label.data(), {batch().n}); }
   nb::object weight() const { return ArrayOn(batch().weight.data(), {batch().n}); }
+  // Whether all weights are 1.
+  bool unweighted() const {
+    const std::vector<float>& weight = batch().weight;
+    return std::all_of(weight.begin(), weight.end(), [](float one) { return one == 1; });
+  }
   nb::object numbers() const {
     return ArrayOn(batch().numeric.data(), {batch().n, batch().num_numeric});
   }
@@ -624,6 +629,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("step", &Turn::step)
       .def_prop_ro("given_as", &Turn::given_as)
       .def_prop_ro("single", &Turn::single)
+      .def_prop_ro("unweighted", &Turn::unweighted)
       .def("label", &Turn::label)
       .def("weight", &Turn::weight)
       .def("numbers", &Turn::numbers)

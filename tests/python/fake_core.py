@@ -68,6 +68,7 @@ class Turn:
     single = property(lambda self: all(len(keys) == 1 for row in self.example_keys for keys in row))
     label = lambda self: self._label
     weight = lambda self: self._weight
+    unweighted = property(lambda self: bool((self._weight == 1).all()))
     numbers = lambda self: self._numbers
     logits = lambda self: self._logits
     log = lambda self, name, value: self.logged.append((name, value))

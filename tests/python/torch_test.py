@@ -37,7 +37,7 @@ from sluice._model import _cell, _listed  # noqa: E402
 from sluice.torch import EmbeddingCollection, Optimizer  # noqa: E402
 from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
-from sluice.torch._embedding import Batch  # noqa: E402
+from sluice.torch._embedding import Batch, columns_of_numbers  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
 from sluice.torch._source import Converter  # noqa: E402
 from sluice.torch._torchrun import TorchRanks  # noqa: E402
@@ -345,6 +345,19 @@ model {
         said = self.said(lambda: train(lambda worker, loss: worker.step()))
         self.assertRegex(said, r"^sluice: worker.step\(\) was not given the loss.*worker.step\(loss\) \(said once\)\n$")
         self.assertEqual(self.core.events[:2], [("step", 0, 6)] * 2)
+
+    def test_the_weight_of_a_step_is_that_of_its_batch(self):
+        net = Net()
+        self.core.batches = batches(3)
+        with self.worker(net) as worker:
+            for batch in worker:
+                if batch.step == 1:
+                    batch.weight.mul_(2)
+                if batch.step == 2:
+                    self.assertEqual(batch.weight.tolist(), [1.0] * 6)
+                worker.backward(F.binary_cross_entropy_with_logits(net(batch), batch.label))
+                self.assertEqual(len(batch.weight), 6)  # also after the step
+        self.assertEqual([event[2] for event in self.core.events if event[0] == "step"], [6, 12, 6])
 
     def test_a_step_without_any_gradient_is_an_error(self):
         rows = nn.Module()
@@ -1892,7 +1905,7 @@ class SourceTest(FakeWorkerTest):
         core = fake_core.Core([("user", 0)])
         core.tables_, core.dims, core.dense = [{}], [1], []
         turn = fake_core.Turn(core, [[[]], [[]]], [0, 1], numbers, 0, trains=False)
-        batch = Batch(turn, [("a", 0), ("v", 2), ("b", 0)], {}, 0)
+        batch = Batch(turn, columns_of_numbers([("a", 0), ("v", 2), ("b", 0)]), {}, 0)
         self.assertEqual(batch.number("v").tolist(), [[10, 11], [12, 13]])
         self.assertEqual(batch.number("b").tolist(), [20, 21])
         self.assertRaisesRegex(KeyError, "'v'", batch.number, "v[0]")

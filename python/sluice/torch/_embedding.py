@@ -108,6 +108,16 @@ class Place(NamedTuple):
     mean: bool
 
 
+def columns_of_numbers(numbers: Sequence[tuple[str, int]]) -> dict[str, int | slice]:
+    """Where ``Batch.numbers`` has the numeric features of a job, each with its dim, 0 for one number."""
+    columns: dict[str, int | slice] = {}
+    first = 0
+    for name, dim in numbers:
+        columns[name] = slice(first, first + dim) if dim > 0 else first
+        first += max(dim, 1)
+    return columns
+
+
 class Batch:
     """Examples, and the rows that they need.
 
@@ -123,10 +133,13 @@ class Batch:
     the batch has no attribute of that name, ``batch.name``.
     """
 
+    label: Tensor  # not set where the source gave none
+    weight: Tensor  # made when it is read, if each is 1
+
     def __init__(
         self,
         turn: Turn,
-        numbers: Sequence[tuple[str, int]],
+        columns: Mapping[str, int | slice],
         places: dict[str, list[Place]],
         tables: int,
         rest: dict[str, Any] | None = None,
@@ -140,13 +153,10 @@ class Batch:
         # Copies: the user may keep them, and the memory behind the turn is reused.
         if labelled:
             self.label = torch.from_numpy(turn.label()).clone()
-        self.weight = torch.from_numpy(turn.weight()).clone()
+        if not turn.unweighted:
+            self.weight = torch.from_numpy(turn.weight()).clone()
         self.numbers = torch.from_numpy(turn.numbers()).clone()
-        self._columns_of: dict[str, int | slice] = {}  # of numbers
-        first = 0
-        for name, dim in numbers:
-            self._columns_of[name] = slice(first, first + dim) if dim > 0 else first
-            first += max(dim, 1)
+        self._columns_of = columns  # of numbers
         self._places = places
         self._turn: Turn | None = turn
         self._single = turn.single
@@ -170,6 +180,9 @@ class Batch:
     def __getattr__(self, name: str) -> Any:
         # Called only for what is no attribute.
         rest = self.__dict__.get("_rest", {})
+        if name == "weight" and "examples" in self.__dict__:
+            self.weight = torch.ones(self.examples)
+            return self.weight
         if name == "label" and "_rest" in self.__dict__:
             close = difflib.get_close_matches("label", rest, 1)
             meant = f" (did you mean {close[0]!r}?)" if close else ""
@@ -250,6 +263,9 @@ class Batch:
         if self._turn is None:
             raise RuntimeError("this batch is over: use it before worker.step()")
         return self._turn
+
+    def _weight_sum(self) -> float:
+        return float(self.weight.sum()) if "weight" in self.__dict__ else float(self.examples)
 
     def _lacks_gradients(self, otherwise: bool) -> bool:
         """Whether backward has given no row a gradient; ``otherwise`` when the batch has no rows.

@@ -166,6 +166,8 @@ class StepLog:
 
     def hand_over(self, turn: _core.Turn) -> None:
         """Gives the values to a step that is about to be made."""
+        if not self._late and not self._values:
+            return
         for name, value in self._late:
             turn.log(name, value)
         for name, value in self._values.items():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .._errors import UsageError
 from ._declare import Declaration, declare
-from ._embedding import Batch, EmbeddingCollection, Place
+from ._embedding import Batch, EmbeddingCollection, Place, columns_of_numbers
 from ._source import Columns, Converter, Padding, is_columns
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Saved:
         self._source = source
         self._tables = [reader.rows(name) for name in source.tables()]
         self._numbers = source.numbers()
+        self._columns = columns_of_numbers(self._numbers)
         self._places = {name: [Place(*one) for one in places] for name, places in source.lookups()}
 
     def batch(self, columns: Mapping[str, Any], *, padding: Padding = None) -> Batch:
@@ -119,7 +120,7 @@ class Saved:
     def _batch(self, examples: _core.Examples, rest: dict[str, Any] | None = None) -> Batch:
         # A batch that does not train asks for no more of its turn than _SavedTurn has.
         turn = cast("_core.Turn", _SavedTurn(examples, self._tables))
-        return Batch(turn, self._numbers, self._places, len(self._tables), rest)
+        return Batch(turn, self._columns, self._places, len(self._tables), rest)
 
     def __repr__(self) -> str:
         return f"<sluice model of {self.job_id!r}, step {self.step:,}>"
@@ -137,6 +138,7 @@ class _SavedTurn:
         self.single = examples.single
         self.label = examples.label
         self.weight = examples.weight
+        self.unweighted = False
         self.numbers = examples.numbers
         self.all_rows = examples.all_rows
         self.slot_rows = examples.slot_rows

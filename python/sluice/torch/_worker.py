@@ -19,7 +19,7 @@ from .._plain import named
 from . import _constants
 from ._check import check_arguments, explained, hints, refuse_torch_optim
 from ._declare import Declaration, Optimizer, declare
-from ._embedding import Batch, Place
+from ._embedding import Batch, Place, columns_of_numbers
 from ._group import Group, OnEpochEnd
 from ._reports import Metric, Metrics, OutputCheck, StepCount, StepLog, Value
 from ._result import JobResult
@@ -136,6 +136,9 @@ class Worker:
         self._state = ProgramState()
         self._declared: Declaration = declare(model, optimizers)
         self._views = _Views(self._declared)
+        self._parameters = [parameter for _, parameter in self._declared.parameters]
+        self._tensors = [tensor for _, tensor in self._declared.tensors()]
+        self._untrained = [*self._declared.frozen, *self._declared.constants]
         self._frozen_names = {name for name, _ in self._declared.frozen}
         self._core_module: Any = core if core is not None else _load_core()
         self._source, self._eval_source = source, eval_source
@@ -169,9 +172,11 @@ class Worker:
         self._saved = False  # the module has the values that the job has left
         self._final = False  # the module has the values of an evaluation, with no step of this process since
         self._places: dict[str, list[Place]] | None = None
-        self._numbers: list[tuple[str, int]] = []
+        self._columns: dict[str, int | slice] = {}  # of the numbers of a batch
+        self._own_rank: int | None = None  # in this attempt of the job
         self._tables = 0
-        self._versions: dict[str, int] = {}
+        self._seen: list[int] = []  # versions of _tensors with the values of the parameter servers
+        self._versions: dict[str, int] = {}  # those of counters
         self._compared: tuple[int, bool] | None = None  # when frozen values were: the epoch, and whether it trained
         self._told: set[str] = set()
         self.moved_gradients = 0  # gradients of rows that backward has put elsewhere, so that they were copied
@@ -405,32 +410,31 @@ class Worker:
         """
         core, batch, turn = self._running(), self._open(), self._open_turn()
         _check_weight(weight)
-        n_w = float(batch.weight.sum()) if weight is None else float(weight)
+        n_w = batch._weight_sum() if weight is None else float(weight)
         value = 0.0
         if loss is not None:
             value = _loss_value(loss, batch)
         else:
             self._tell("no loss", "worker.step() was not given the loss, so the job reports 0: pass it, worker.step(loss)")
-        for name, constant in [*self._declared.frozen, *self._declared.constants]:
+        for name, constant in self._untrained:
             if constant.grad is not None:
                 raise RuntimeError(
                     f"parameter {name!r} has a gradient, but was frozen when the worker was made, so that no step changes it: "
                     "make the worker with requires_grad=True, and use its detach() until it is to train"
                 )
-        lacking = [name for name, parameter in self._declared.parameters if parameter.grad is None]
-        if len(lacking) == len(self._declared.parameters) and weight != 0 and batch._lacks_gradients(bool(lacking)):
+        own = [parameter.grad for parameter in self._parameters]
+        lacking = [name for (name, _), gradient in zip(self._declared.parameters, own) if gradient is None]
+        if len(lacking) == len(own) and weight != 0 and batch._lacks_gradients(bool(lacking)):
             raise RuntimeError(_NO_GRADIENT)
         self._tell_names(lacking, "has no gradient: it counts as zero", "have no gradient: they count as zero")
         gradients = self._views.of(turn.gradient_addresses(), turn.parameter_gradient)
-        first = len(self._declared.parameters)
+        first = len(own)
         with torch.no_grad():
-            for gradient, (_, parameter) in zip(gradients, self._declared.parameters):
-                if gradient is None:
-                    continue  # its rate is 0, so nobody takes it
-                if parameter.grad is None:
-                    gradient.zero_()
-                else:
-                    gradient.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
+            # Where there is no place for a gradient its rate is 0, so nobody takes it.
+            pushed = [(to, gradient) for to, gradient in zip(gradients, own) if to is not None]
+            for to in [to for to, gradient in pushed if gradient is None]:
+                to.zero_()
+            _copy([(to, value.to_dense() if value.is_sparse else value) for to, value in pushed if value is not None])
             if self._declared.buffers:
                 _, _, workers, asynchronous = core.place()
                 values = self._views.of(turn.parameter_addresses(), turn.parameter)
@@ -584,6 +588,8 @@ class Worker:
         if turn.saves:
             self._state.answer(core)
             return True
+        if turn.begins:
+            self._own_rank = None
         if turn.begins and not self._state.begin(turn):
             self._tell("state", "the checkpoint has a state of the program, which has no worker.load_state")
         if turn.trains:
@@ -609,7 +615,7 @@ class Worker:
 
     def _learn(self, core: _core.Worker) -> None:
         self._places = {name: [Place(*one) for one in places] for name, places in core.lookups()}
-        self._numbers = core.numbers()
+        self._columns = columns_of_numbers(core.numbers())
         self._tables = core.tables()
         names = [name for name, _ in self._declared.tensors()]
         assert core.parameters() == names, "the scheduler gives a job only to workers with its declaration"
@@ -618,9 +624,11 @@ class Worker:
         self._final = False
         self._count.begin(turn)
         self._load(turn)
-        for _, parameter in self._declared.parameters:
+        for parameter in self._parameters:
             parameter.grad = None
-        torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self.rank))
+        if self._own_rank is None:
+            self._own_rank = self.rank
+        torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self._own_rank))
         self._turn = turn
         self._batch, _ = self._batch_of(turn)
         self._unanswered = False
@@ -633,7 +641,7 @@ class Worker:
         if self._reader is not None:
             number = turn.given_as
             rest, labelled = self._reader.rest_of(number), not self._reader.lacks_label(number)
-        return Batch(turn, self._numbers, self._places, self._tables, rest, labelled), labelled
+        return Batch(turn, self._columns, self._places, self._tables, rest, labelled), labelled
 
     def _take_saved_values(self) -> None:
         """Gives the module the values of the saved model, which may be of a later step than those of this process."""
@@ -661,25 +669,25 @@ class Worker:
         with torch.no_grad():
             values = self._views.of(turn.parameter_addresses(), turn.parameter)
             written = self._written_frozen(turn, values)
-            changed_names = [
-                name
-                for name, parameter in [*self._declared.parameters, *self._declared.frozen]
-                if name in written or self._versions.get(name, parameter._version) != parameter._version
-            ]
-            why = "" if self._count.any_step else " (a torch optimizer? The pservers update the parameters)"
-            self._tell_names(
-                changed_names,
-                f"was changed outside of a step: the change is lost{why}",
-                f"were changed outside of a step: the changes are lost{why}",
-            )
-            for value, (name, tensor) in zip(values, self._declared.tensors()):
-                if name in self._frozen_names and name not in written and self._versions.get(name) == tensor._version:
-                    continue  # it has this value already
-                tensor.copy_(value)
-                self._versions[name] = tensor._version
+            changed = self._changed(written)
+            if changed:
+                why = "" if self._count.any_step else " (a torch optimizer? The pservers update the parameters)"
+                self._tell_names(
+                    [name for name, _ in [*self._declared.parameters, *self._declared.frozen] if name in changed],
+                    f"was changed outside of a step: the change is lost{why}",
+                    f"were changed outside of a step: the changes are lost{why}",
+                )
+            # Frozen ones have these values already.
+            kept = len(self._tensors) - len(self._declared.frozen) if self._seen else len(self._tensors)
+            copies = list(zip(self._tensors[:kept], values))
+            if changed:
+                named = zip(self._declared.tensors()[kept:], values[kept:])
+                copies += [(tensor, value) for (name, tensor), value in named if name in changed]
+            _copy(copies)
+            self._seen = [tensor._version for tensor in self._tensors]
             for (name, counter), value in zip(self._declared.counters, self._counters):
-                changed = self._versions.get(name, counter._version) != counter._version
-                if changed and counter.is_floating_point() and not torch.equal(counter, value):
+                is_changed = self._versions.get(name, counter._version) != counter._version
+                if is_changed and counter.is_floating_point() and not torch.equal(counter, value):
                     self._tell(
                         "kept " + name,
                         f"buffer {name!r} has changed, but each batch begins with its first value, because it is not "
@@ -697,8 +705,16 @@ class Worker:
         return {
             name
             for value, (name, tensor) in zip(values, self._declared.tensors())
-            if name in self._frozen_names and name in self._versions and not torch.equal(tensor.float(), value)
+            if name in self._frozen_names and self._seen and not torch.equal(tensor.float(), value)
         }
+
+    def _changed(self, written: set[str]) -> set[str]:
+        """The names of tensors that were changed since they had the values of the parameter servers."""
+        now = [tensor._version for tensor in self._tensors]
+        if not self._seen or now == self._seen:
+            return written
+        named = zip(self._declared.tensors(), now, self._seen)
+        return written | {name for (name, _), version, seen in named if version != seen}
 
     def _end_turn(self) -> None:
         assert self._batch is not None
@@ -805,6 +821,12 @@ def _values(tensor: Tensor) -> Any:
     return tensor.detach().float().contiguous().numpy()
 
 
+def _copy(pairs: list[tuple[Tensor, Tensor]]) -> None:
+    """Copies the second tensor of each pair into the first one. One call of torch is quicker than one for each pair."""
+    if pairs:
+        torch._foreach_copy_([to for to, _ in pairs], [value for _, value in pairs])
+
+
 class _Views:
     """Tensors on the arrays that turns have of dense tables. The worker uses few buffers, so they come again.
 
@@ -837,7 +859,7 @@ def _loss_value(loss: Tensor | float, batch: Batch) -> float:
     if isinstance(loss, Tensor):
         if loss.numel() != 1:
             raise TypeError(f"the loss is of shape {tuple(loss.shape)}; {_ONE_NUMBER}")
-        loss = loss.detach()
+        loss = loss.item()
     else:
         refuse_torch_optim(loss=loss)
     try:
