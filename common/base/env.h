@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -129,6 +130,13 @@ class Env {
   // (UNIMPLEMENTED).
   virtual absl::StatusOr<FileIdentity> Publish(const std::string& path, absl::string_view bytes,
                                                const std::optional<FileIdentity>& expected);
+
+  // Gives up the files below the folder that StartFile has begun and nobody will finish: those
+  // whose name, relative to the folder, `is_leftover`. A store keeps the parts of files that killed
+  // processes were uploading, unseen. This base class has none. UNIMPLEMENTED: the place does not
+  // tell which files were begun.
+  virtual absl::Status GiveUpFiles(const std::string& folder,
+                                   const std::function<bool(const std::string&)>& is_leftover);
 
   // Makes the folder and its missing parents. On a place without folders (FilePlace::rename is
   // false) the names of files alone make them: this and RemoveDir do nothing, MakeNewDir and

@@ -367,6 +367,13 @@ absl::StatusOr<FileIdentity> RootedEnv::Publish(const std::string& path, absl::s
   return place.Named(base_->Publish(place.path, bytes, expected));
 }
 
+absl::Status RootedEnv::GiveUpFiles(const std::string& folder,
+                                    const std::function<bool(const std::string&)>& is_leftover) {
+  if (!HasScheme(folder)) return absl::OkStatus();
+  SLUICE_RETURN_IF_ERROR(CheckUrl("give up files in", folder, Use::kWrite));
+  return base_->GiveUpFiles(folder, is_leftover);
+}
+
 absl::Status RootedEnv::MakeNewDir(const std::string& path) {
   SLUICE_ASSIGN_OR_RETURN(const Place place, FindName("make folder", path));
   return place.Named(base_->MakeNewDir(place.path));

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +57,8 @@ class RootedEnv : public Env {
   absl::Status RenameFile(const std::string& from, const std::string& to) override;
   absl::StatusOr<FileIdentity> Publish(const std::string& path, absl::string_view bytes,
                                        const std::optional<FileIdentity>& expected) override;
+  absl::Status GiveUpFiles(const std::string& folder,
+                           const std::function<bool(const std::string&)>& is_leftover) override;
   absl::Status MakeDirs(const std::string& path) override;
   absl::Status MakeNewDir(const std::string& path) override;
   absl::Status RemoveDir(const std::string& path) override;

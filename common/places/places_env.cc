@@ -268,6 +268,13 @@ absl::StatusOr<FileIdentity> PlacesEnv::Publish(const std::string& path, absl::s
   return identity;
 }
 
+absl::Status PlacesEnv::GiveUpFiles(const std::string& folder,
+                                    const std::function<bool(const std::string&)>& is_leftover) {
+  if (!HasScheme(folder)) return options_.base->GiveUpFiles(folder, is_leftover);
+  SLUICE_ASSIGN_OR_RETURN(const Store store, StoreOf("list uploads below", folder));
+  return Named("list uploads below", folder, store.writer->GiveUpUploads(folder, is_leftover));
+}
+
 absl::Status PlacesEnv::MakeDirs(const std::string& path) {
   if (!HasScheme(path)) return options_.base->MakeDirs(path);
   return StoreOf("make folder", path).status();

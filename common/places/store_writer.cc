@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random_id.h"
 #include "common/base/status_macros.h"
@@ -192,12 +193,60 @@ absl::Status StoreWriter::EndUpload(const std::string& path, const std::string& 
   }
 }
 
-void StoreWriter::GiveUp(const StorePath& path, const std::string& upload) const {
+absl::Status StoreWriter::GiveUp(const StorePath& path, const std::string& upload) const {
   HttpRequest request;
   request.method = "DELETE";
   request.url = requests_.UrlOf(path, absl::StrCat("uploadId=", EncodeUrlValue(upload)));
   std::string source;
-  requests_.Send(std::move(request), &source).IgnoreError();
+  SLUICE_ASSIGN_OR_RETURN(const HttpResponse answer, requests_.Send(std::move(request), &source));
+  // 404: it has ended, or somebody else has given it up.
+  if (answer.status == 204 || answer.status == 200 || answer.status == 404) return absl::OkStatus();
+  return requests_.Explain(path, answer, source, Use::kWrite);
+}
+
+absl::Status StoreWriter::GiveUpUploads(
+    const std::string& folder, const std::function<bool(const std::string&)>& is_leftover) {
+  SLUICE_ASSIGN_OR_RETURN(const StorePath path, ParseStorePath(folder));
+  const std::string prefix = path.key.back() == '/' ? path.key : path.key + "/";
+  struct Upload {
+    std::string key, id;
+  };
+  std::vector<Upload> leftovers;
+  std::string markers[2];  // the last key and upload of a page
+  while (true) {
+    HttpRequest request;
+    // The parameters by name, as the signature wants them.
+    std::string query = absl::StrCat("prefix=", EncodeUrlValue(prefix));
+    if (!markers[0].empty()) {
+      query = absl::StrCat("key-marker=", EncodeUrlValue(markers[0]), "&", query,
+                           "&upload-id-marker=", EncodeUrlValue(markers[1]));
+    }
+    request.url = requests_.UrlOf({path.bucket, ""}, absl::StrCat(query, "&uploads="));
+    std::string source;
+    SLUICE_ASSIGN_OR_RETURN(const HttpResponse answer, requests_.Send(std::move(request), &source));
+    if (answer.status == 501) return absl::UnimplementedError("the store lists no uploads");
+    if (answer.status == 403) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("the store refuses to list unfinished uploads (HTTP 403); it needs "
+                       "s3:ListBucketMultipartUploads; the credentials come from ",
+                       source));
+    }
+    if (answer.status != 200) return requests_.Explain(path, answer, source);
+    for (const absl::string_view one : XmlElements(answer.body, "Upload")) {
+      Upload upload{XmlText(one, "Key"), XmlText(one, "UploadId")};
+      if (absl::StartsWith(upload.key, prefix) && is_leftover(upload.key.substr(prefix.size())))
+        leftovers.push_back(std::move(upload));
+    }
+    if (XmlText(answer.body, "IsTruncated") != "true") break;
+    std::string next[2] = {XmlText(answer.body, "NextKeyMarker"),
+                           XmlText(answer.body, "NextUploadIdMarker")};
+    if (next[0].empty() || std::equal(next, next + 2, markers))
+      return absl::FailedPreconditionError("the store's list of uploads does not go on");
+    std::move(next, next + 2, markers);
+  }
+  absl::Status given_up;
+  for (const Upload& one : leftovers) given_up.Update(GiveUp({path.bucket, one.key}, one.id));
+  return given_up;
 }
 
 class StoreWriter::File : public NewFile {
@@ -208,7 +257,7 @@ class StoreWriter::File : public NewFile {
         parts_(std::move(parts)),
         finished_(std::move(finished)) {}
   ~File() override {
-    if (!upload_.empty()) writer_->GiveUp(parts_, upload_);
+    if (!upload_.empty()) writer_->GiveUp(parts_, upload_).IgnoreError();
   }
 
   absl::Status Append(absl::string_view bytes) override {

@@ -6,8 +6,7 @@
 // equal bytes are success.
 //
 // A file of more than one part is uploaded in parts, and appears when all are there. Parts of a
-// process that was killed stay, unseen, until the store removes them (a rule for incomplete
-// uploads, docs/stores.md).
+// process that was killed stay, unseen, until somebody gives the upload up.
 //
 // Thread safety: safe from any thread.
 #pragma once
@@ -52,6 +51,11 @@ class StoreWriter {
   absl::StatusOr<std::unique_ptr<NewFile>> Start(const std::string& path,
                                                  std::function<void()> finished);
 
+  // Gives up the uploads below `folder` whose name there `is_leftover`. UNIMPLEMENTED: the store
+  // does not list uploads.
+  absl::Status GiveUpUploads(const std::string& folder,
+                             const std::function<bool(const std::string&)>& is_leftover);
+
   // Some stores demand parts of one size, at least 5 MiB, and all take 10,000 at most.
   static constexpr size_t kPartBytes = 16 << 20;
   static constexpr int kMostParts = 10'000;
@@ -69,7 +73,7 @@ class StoreWriter {
   // `tags` are those of the parts.
   absl::Status EndUpload(const std::string& path, const std::string& upload,
                          const std::string& mark, const std::vector<std::string>& tags) const;
-  void GiveUp(const StorePath& path, const std::string& upload) const;
+  absl::Status GiveUp(const StorePath& path, const std::string& upload) const;
 
   const StoreRequests requests_;
   StoreFiles* const files_;

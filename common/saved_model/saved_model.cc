@@ -454,12 +454,27 @@ void RemoveModel(const std::string& dir, Env* env) {
   env->RemoveDir(dir).IgnoreError();  // fails when somebody else's file is there
 }
 
+absl::Status GiveUpSaves(const std::string& dir, Env* env) {
+  return env->GiveUpFiles(dir, [](const std::string& name) {
+    // Deeper names are those of a job whose folder is below this one.
+    return KindOfName(name.substr(name.find('/') + 1)).has_value();
+  });
+}
+
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id) {
+  if (save_id.empty()) return;
+  const auto of_save = [mark = absl::StrCat(".", save_id)](const std::string& name) {
+    return absl::StrContains(name, mark);
+  };
+  // A store bills for them, but nobody sees them: the next owner of the folder tries again.
+  env->GiveUpFiles(
+         dir,
+         [&](const std::string& name) { return of_save(name) && KindOfName(name).has_value(); })
+      .IgnoreError();
   const auto names = env->List(dir);
-  if (save_id.empty() || !names.ok()) return;
+  if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (!absl::StrContains(name, absl::StrCat(".", save_id)) || !IsOfASave(env, dir, name))
-      continue;
+    if (!of_save(name) || !IsOfASave(env, dir, name)) continue;
     env->RemoveFile(absl::StrCat(dir, "/", name)).IgnoreError();
   }
 }

@@ -154,6 +154,20 @@ absl::Status JobFolder::CheckOwned() {
   return absl::OkStatus();
 }
 
+void JobFolder::GiveUpUploads(const JobConfig& config) {
+  std::vector<std::string> folders = {ModelFolder(config), CheckpointRoot(config)};
+  if (config.has_export_()) folders.push_back(ExportRoot(config));
+  for (const std::string& folder : folders) {
+    const absl::Status given_up = GiveUpSaves(folder, env_);
+    if (given_up.ok()) continue;
+    if (!absl::IsUnimplemented(given_up) && !std::exchange(left_uploads_, true)) {
+      Warn(absl::StrCat("uploads of killed processes may remain, which cost storage: ",
+                        given_up.message(), "; docs/stores.md says how the store removes them"));
+    }
+    return;  // the others would fail in the same way, perhaps after as many tries
+  }
+}
+
 absl::StatusOr<StagedFiles*> JobFolder::Staged(const std::string& job_id) {
   if (staged_ == nullptr) {
     SLUICE_ASSIGN_OR_RETURN(staged_, StagedFiles::Begin(env_, absl::StrCat(staging_, "/", job_id)));
@@ -258,6 +272,8 @@ absl::Status JobFolder::Begin(const OutputAction& started) {
     for (auto* owner : {&exports_owner_, &checkpoints_owner_, &owner_}) GiveUpStore(owner);
   }
   SLUICE_RETURN_IF_ERROR(kept);
+  // Members of a job that goes on may be saving at this moment.
+  if (!started.again) GiveUpUploads(started.config);
   return BeginFiles(started);
 }
 
@@ -575,6 +591,7 @@ absl::Status JobFolder::TryEnd(const OutputAction& ended) {
   SaveCurves(ended, /*ended=*/true);
   const absl::Status curves = committed.ok() && written.ok() ? EndCurve(ended) : absl::OkStatus();
   PutStaged();
+  GiveUpUploads(ended.config);
   // Last: who hears of it may start the next job here.
   for (auto* owner : {&exports_owner_, &checkpoints_owner_, &owner_}) GiveUpStore(owner);
   SLUICE_RETURN_IF_ERROR(committed);

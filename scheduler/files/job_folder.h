@@ -96,6 +96,9 @@ class JobFolder {
   // The same for a folder of a store.
   absl::Status ClaimStore(const OutputAction& action, const std::string& dir,
                           std::optional<FolderOwner>* owner);
+  // Gives up what killed processes were uploading for saves in the job's folders. A failure is a
+  // warning, the first time.
+  void GiveUpUploads(const JobConfig& config);
   // OK while the job has its folders. ABORTED: another writer has taken one over.
   absl::Status CheckOwned();
   // Where curves and trace grow that go to a store.
@@ -156,6 +159,7 @@ class JobFolder {
   bool lacks_points_ = false;         // of the curve: a warning was given
   bool lacks_curves_ = false;         // of curves.jsonl: likewise
   uint64_t export_base_ = 0;          // the cut of the base of this run's chain; 0: not known
+  bool left_uploads_ = false;         // of killed processes: likewise
   bool was_away_ = false;             // of the place at the end: likewise
   std::vector<std::string> warnings_;
   size_t taken_ = 0;  // how many of them were taken

@@ -1,8 +1,8 @@
 """A store that speaks S3's protocol and checks signatures (moto), for tests: run by an interpreter that has moto.
 
 Prints a line of JSON: the credentials of a user, and of a session with a token. Then each line of standard input
-is a command, answered with a line of JSON: ["put", KEY, PATH], ["delete", KEY], ["list", PREFIX] with the keys, or
-["get", KEY] with the text; its end ends the store.
+is a command, answered with a line of JSON: ["put", KEY, PATH], ["delete", KEY], ["list", PREFIX] with the keys,
+["get", KEY] with the text, or ["uploads"] with the keys of unfinished uploads; its end ends the store.
 """
 import json
 import os
@@ -10,6 +10,7 @@ import sys
 
 os.environ["INITIAL_NO_AUTH_ACTION_COUNT"] = "4"  # the calls that make the user; all later ones must be signed
 os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
+os.environ["S3_UPLOAD_PART_MIN_SIZE"] = "1"
 
 import boto3  # noqa: E402
 from moto.server import ThreadedMotoServer  # noqa: E402
@@ -43,7 +44,7 @@ def main():
                                   "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
                                   "AWS_SESSION_TOKEN": session["SessionToken"]}}), file=answers, flush=True)
     for line in sys.stdin:
-        what, name, *rest = json.loads(line)
+        what, name, *rest = [*json.loads(line), None]
         answer = "done"
         if what == "put":
             with open(rest[0], "rb") as file:
@@ -55,6 +56,8 @@ def main():
             answer = [one["Key"] for page in pages for one in page.get("Contents", [])]
         elif what == "get":
             answer = store.get_object(Bucket=BUCKET, Key=name)["Body"].read().decode()
+        elif what == "uploads":
+            answer = [one["Key"] for one in store.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
         print(json.dumps(answer), file=answers, flush=True)
     server.stop()
 

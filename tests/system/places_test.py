@@ -26,7 +26,8 @@ TRAIN = ("day=2026-11-01/a b+c%41.csv", "day=2026-11-02/\u00fc&'~.csv")
 
 class FaultyProxy(http.server.ThreadingHTTPServer):
     """Forwards requests to a store on this machine. `fault(number, method, path)` names what breaks: "busy", "cut",
-    "slow", "other" (another version), "lost" (the request is carried out, and no answer comes), "never" (no answer comes, and
+    "slow", "other" (another version), "lost" (the request is carried out, and no answer comes), "late" (it is carried out, and
+    the answer is 503), "never" (no answer comes, and
     the connection stays), or None. `after(method, path)` is called when a request was carried out, before its answer. `region`: requests that are signed for another are
     refused as S3 does; "": for any. `sent`: bytes of GET's answers by path; `ranges`: their first and last bytes. `tls`: the
     context to speak TLS with."""
@@ -77,7 +78,9 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
                 if fault == "lost":
                     self.close_connection = True
                     return
-                self.send_response(answer.status)
+                if fault == "late":
+                    body = b""
+                self.send_response(503 if fault == "late" else answer.status)
                 for name, value in answer.getheaders():
                     if name.lower() in ("connection", "transfer-encoding", "server", "date"):
                         continue

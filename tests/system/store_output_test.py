@@ -2,13 +2,14 @@
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 import unittest
 
 import delete_rows_test
 import places_test
-from sluice_testing import ADULT, free_port, kill_unless_over, processes_naming, wait_until
+from sluice_testing import ADULT, TEST_BIN, free_port, kill_unless_over, processes_naming, wait_until
 
 # A key that a URL, a signature or a shell could take for something else.
 OUT = "out=1/a b+c%41\u00fc/run"
@@ -102,8 +103,8 @@ class StoreOutputTest(places_test.StoreTest):
             table("shrink", there + "/small", "--max_rows=9", "--score=NORM", "--output=" + output, expect=2)
         self.assertEqual(json.loads(table("stats", there + "/small", "--json"))["tables"][0]["rows"], left)
 
-    def kill_at(self, method, pattern, carried):
-        """Kills all processes of the launch at the first such request after the first checkpoint. `carried`: the store
+    def kill_at(self, method, pattern, carried, start=None):
+        """Kills all processes of a launch, or of the job that `start` submits, at the first such request after the first checkpoint. `carried`: the store
         still gets the request."""
         first, killed = threading.Event(), threading.Event()
 
@@ -123,7 +124,14 @@ class StoreOutputTest(places_test.StoreTest):
         self.proxy.after = after
         if not carried:
             self.proxy.fault = lambda number, got, path: look(got, path)
-        self.train(expect=None)
+        if start:
+            submitted = start()
+            wait_until(lambda: killed.is_set() or submitted.poll() is not None, lambda: (self.tmp / "submit.out").read_text(),
+                       within=240)
+            submitted.kill()
+            submitted.wait()
+        else:
+            self.train(expect=None)
         self.assertTrue(killed.is_set(), "no %s of %s: %s" % (method, pattern, self.objects(OUT)))
         self.await_none_left()
         self.proxy.fault = lambda number, method, path: None
@@ -149,6 +157,65 @@ class StoreOutputTest(places_test.StoreTest):
                 self.train("--resume")
                 self.assertEqual(self.result()["model_digest"], here["model_digest"])
                 self.verify()
+
+    def start_with_small_parts(self, *flags):
+        """Starts daemons whose pservers upload in small parts, and submits the job to them. Returns the submission."""
+        address = "127.0.0.1:%d" % free_port()
+        log = "--log_dir=%s" % (self.tmp / "parts.log")
+        shutil.rmtree(self.tmp / "parts.log", ignore_errors=True)  # with the state, in which a killed job would go on
+        self.start("sluice-scheduler", "--bind=%s" % address, "--server_num=2", "--worker_num=2", log)
+        for rank in range(2):
+            common = ["--rank=%d" % rank, "--scheduler=%s" % address, log]
+            self.start(TEST_BIN / "small_parts_pserver", *common, "--bind=127.0.0.1:0", log="pserver.%d.out" % rank)
+            self.start("sluice-worker", *common)
+        flags = [flag for flag in self.flags(*flags) if not flag.startswith(("--log_dir=", "--server_num="))]
+        return self.start("sluice", "submit", "--scheduler=%s" % address, *flags, log="submit.out")
+
+    def test_a_kill_at_each_step_of_an_upload_in_parts_leaves_the_last_checkpoint_in_force(self):
+        here = self.trained_here()
+        shard = r"/checkpoints/step-\d+/[^/]*\.shard\?"
+        for what, method, pattern, carried, left in (
+                ("before the beginning", "POST", shard + "uploads=", False, False),
+                ("after the beginning", "POST", shard + "uploads=", True, True),
+                ("before a part", "PUT", shard + "partNumber=2", False, True),
+                ("after a part", "PUT", shard + "partNumber=2", True, True),
+                ("before the end", "POST", shard + "uploadId=", False, True),
+                ("after the end", "POST", shard + "uploadId=", True, False),
+                ("a part of the model", "PUT", r"/run/model/[^/]*\.shard\?partNumber=2", True, True)):
+            with self.subTest(what):
+                for one in self.objects(OUT):
+                    self.command("delete", one)
+                self.kill_at(method, pattern, carried, self.start_with_small_parts)
+                if left:  # other pservers were uploading, too
+                    self.assertTrue(self.command("uploads"))
+                self.assertIn("step-", self.verify())
+                self.train("--resume")
+                self.assertEqual(self.result()["model_digest"], here["model_digest"])
+                self.assertEqual(self.command("uploads"), [])
+                self.verify()
+
+    def test_an_upload_in_parts_whose_answers_fail_makes_the_same_files(self):
+        here = self.trained_here()
+        ends, wrong = [], []
+
+        def fault(number, method, path):
+            if method == "POST" and "?uploadId=" in path and path not in ends:
+                ends.append(path)
+                return ("late", "lost")[len(ends) % 2]
+            # A part of the first checkpoint, which then fails alone.
+            if "?partNumber=3&" in path and not wrong:
+                wrong.append(path)
+                return "other"
+            return None
+        self.proxy.fault = fault
+        submitted = self.start_with_small_parts()
+        self.assertEqual(self.exit_code(submitted, 240), 0, (self.tmp / "submit.out").read_text())
+        self.proxy.fault = lambda number, method, path: None
+        self.assertEqual(self.result()["model_digest"], here["model_digest"])
+        self.assertEqual(set(self.proxy.faults), {"late", "lost", "other"})
+        self.assertIn("InvalidPart", (self.tmp / "parts.log" / "schedulerlog.0").read_text())
+        self.assertEqual(self.command("uploads"), [])
+        self.verify()
 
     def test_of_two_that_resume_in_a_folder_the_first_fails_by_name(self):
         flags = self.flags("--epochs=2000", name="first")

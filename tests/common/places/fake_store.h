@@ -46,6 +46,11 @@ class FakeStore {
     MutexLock lock(&mutex_);
     return uploads_.size();
   }
+  // As of a process that is then killed.
+  void BeginUpload(const std::string& path) {
+    MutexLock lock(&mutex_);
+    Begin(path);
+  }
 
  private:
   static std::string TagOf(const std::string& bytes) {
@@ -56,8 +61,18 @@ class FakeStore {
       if (absl::StartsWith(one, name + "=")) return std::string(one.substr(name.size() + 1));
     return "";
   }
+  static std::string Decoded(const std::string& query, const std::string& name) {
+    return absl::StrReplaceAll(Parameter(query, name), {{"%2F", "/"}});
+  }
   static HttpResponse Refused(int status, const std::string& code) {
     return Answer(status, "<Error><Code>" + code + "</Code></Error>");
+  }
+
+  std::string Begin(const std::string& path) {
+    const std::string upload = absl::StrCat("u", ++number_);
+    uploads_[upload] = {};
+    keys_[upload] = path;
+    return upload;
   }
 
   HttpResponse Carry(const HttpRequest& request) {
@@ -66,13 +81,14 @@ class FakeStore {
     const size_t mark = std::min(request.url.find('?'), request.url.size());
     const std::string path = request.url.substr(host + 1, mark - host - 1);
     const std::string query = mark < request.url.size() ? request.url.substr(mark + 1) : "";
-    if (!Parameter(query, "list-type").empty())
-      return Listed(path, absl::StrReplaceAll(Parameter(query, "prefix"), {{"%2F", "/"}}));
+    if (absl::EndsWith(query, "uploads=") && request.method == "GET")
+      return ListedUploads(path, Decoded(query, "prefix"), Decoded(query, "upload-id-marker"));
+    if (!Parameter(query, "list-type").empty()) return Listed(path, Decoded(query, "prefix"));
     const std::string upload = Parameter(query, "uploadId");
     if (request.method == "POST" && upload.empty()) {
-      uploads_[absl::StrCat("u", ++number_)] = {};
-      marks_[absl::StrCat("u", number_)] = HeaderOf(request, kMark);
-      return Answer(200, absl::StrCat("<UploadId>u", number_, "</UploadId>"));
+      const std::string begun = Begin(path);
+      marks_[begun] = HeaderOf(request, kMark);
+      return Answer(200, absl::StrCat("<UploadId>", begun, "</UploadId>"));
     }
     if (!upload.empty()) return OfUpload(request, path, upload, Parameter(query, "partNumber"));
     const auto found = objects_.find(path);
@@ -118,6 +134,23 @@ class FakeStore {
     return Answer(request.method == "POST" ? 200 : 204);
   }
 
+  // One upload on each page.
+  HttpResponse ListedUploads(std::string bucket, const std::string& prefix,
+                             const std::string& after) {
+    if (!absl::EndsWith(bucket, "/")) bucket += "/";
+    std::string text;
+    for (const auto& [upload, parts] : uploads_) {
+      const std::string& path = keys_[upload];
+      if (upload <= after || !absl::StartsWith(path, bucket + prefix)) continue;
+      const std::string key = path.substr(bucket.size());
+      return Answer(200, absl::StrCat("<IsTruncated>true</IsTruncated><NextKeyMarker>", key,
+                                      "</NextKeyMarker><NextUploadIdMarker>", upload,
+                                      "</NextUploadIdMarker><Upload><Key>", key, "</Key><UploadId>",
+                                      upload, "</UploadId></Upload>"));
+    }
+    return Answer(200, "<IsTruncated>false</IsTruncated>");
+  }
+
   HttpResponse Listed(std::string bucket, const std::string& prefix) {
     if (!absl::EndsWith(bucket, "/")) bucket += "/";
     std::string text, last;
@@ -139,6 +172,7 @@ class FakeStore {
   Mutex mutex_;
   std::map<std::string, std::string> objects_;  // "BUCKET/KEY"
   std::map<std::string, std::map<int, std::string>> uploads_;
+  std::map<std::string, std::string> keys_;  // of the uploads, as in objects_
   static constexpr char kMark[] = "x-amz-meta-sluice-upload";
   std::map<std::string, std::string> marks_, marked_;  // of uploads, and of objects
   int number_ = 0;

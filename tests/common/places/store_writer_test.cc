@@ -137,6 +137,63 @@ TEST_F(StoreWriterTest, AnUploadThatIsNotFinishedIsGivenUp) {
   EXPECT_THAT(store_.objects(), IsEmpty());
 }
 
+TEST_F(StoreWriterTest, UploadsOfKilledProcessesAreGivenUpByTheirNames) {
+  for (const char* name : {"b/d/a", "b/d/e/a", "b/d/keep", "b/da", "b/d/e/b"})
+    store_.BeginUpload(name);
+  std::vector<std::string> seen;
+  const auto leftover = [&](const std::string& name) {
+    seen.push_back(name);
+    return name != "keep";
+  };
+  LoseFirst("DELETE");
+  const absl::Status given_up = env_->GiveUpFiles("s3://b/d", leftover);
+  EXPECT_TRUE(given_up.ok()) << given_up;
+  EXPECT_THAT(seen, ElementsAre("a", "e/a", "keep", "e/b"));
+  EXPECT_EQ(store_.open_uploads(), 2u);  // "keep" and the one of another folder
+  EXPECT_TRUE(env_->GiveUpFiles("/here", leftover).ok());
+}
+
+TEST_F(StoreWriterTest, AStoreThatDoesNotListUploadsSaysWhy) {
+  const auto all = [](const std::string&) { return true; };
+  transport_.answer = [](const HttpRequest&) { return Answer(501); };
+  EXPECT_TRUE(absl::IsUnimplemented(env_->GiveUpFiles("s3://b/d", all)));
+  transport_.answer = [](const HttpRequest&) { return Answer(403); };
+  EXPECT_THAT(std::string(env_->GiveUpFiles("s3://b/d", all).message()),
+              HasSubstr("s3:ListBucketMultipartUploads"));
+  transport_.answer = [](const HttpRequest&) {
+    return Answer(200, "<IsTruncated>true</IsTruncated><NextKeyMarker>a</NextKeyMarker>");
+  };
+  EXPECT_FALSE(env_->GiveUpFiles("s3://b/d", all).ok());
+}
+
+TEST_F(StoreWriterTest, AnEndOfAnUploadThatFailsAfterItWasCarriedOutIsSuccess) {
+  bool failed = false;
+  transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+    const auto answer = store_(request);
+    if (failed || request.method != "POST" || !absl::StrContains(request.url, "uploadId="))
+      return answer;
+    failed = true;
+    return Answer(503);
+  };
+  EXPECT_TRUE(env_->WriteFile("s3://b/a", {"0123456789"}).ok());
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(store_.objects().at("b/a"), "0123456789");
+}
+
+TEST_F(StoreWriterTest, APartWithAnotherETagMakesNoFile) {
+  int parts = 0;
+  transport_.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+    auto answer = store_(request);
+    if (absl::StrContains(request.url, "partNumber=") && ++parts == 2)
+      answer->headers["etag"] = "\"another\"";
+    return answer;
+  };
+  const absl::Status written = env_->WriteFile("s3://b/a", {"0123456789"});
+  EXPECT_THAT(std::string(written.message()), HasSubstr("InvalidPart"));
+  EXPECT_THAT(store_.objects(), IsEmpty());
+  EXPECT_EQ(store_.open_uploads(), 0u);
+}
+
 TEST_F(StoreWriterTest, OfTwoWhoPublishOneSucceeds) {
   const auto first = env_->Publish("s3://b/a", "one", std::nullopt);
   ASSERT_TRUE(first.ok()) << first.status();

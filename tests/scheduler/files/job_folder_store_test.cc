@@ -87,6 +87,61 @@ TEST_F(JobFolderStoreTest, AllFilesOfAJobAreThereAtItsEndAndNoneIsHere) {
   }
 }
 
+TEST_F(JobFolderStoreTest, UploadsOfKilledProcessesAreGivenUpByTheNextJobAndAtTheEnd) {
+  const std::string shard = absl::StrCat("/t-0.", kId, ".shard");
+  const auto killed = [&](const std::string& folder) {
+    env_.store.BeginUpload("b/out/" + folder + shard);
+  };
+  const auto begin = [&] {
+    for (const char* folder : {"checkpoints/step-3", "model", "export/1-2"}) killed(folder);
+  };
+  OutputAction started = Action(OutputAction::kStarted, "job-1", 1);
+  started.config.mutable_export_()->set_every_steps(1);
+  begin();
+  // Of other jobs, and of other programs.
+  killed("next/checkpoints/step-3");
+  killed("checkpoints/next/step-3");
+  env_.store.BeginUpload("b/out/model/copy.shard");
+  auto folder = Folder();
+  ASSERT_TRUE(folder->Begin(started).ok());
+  EXPECT_EQ(env_.store.open_uploads(), 3u);
+
+  // A pserver dies: its checkpoint is given up, and another is being written.
+  killed("checkpoints/step-5");
+  env_.store.BeginUpload(absl::StrCat("b/out/checkpoints/step-5/t-0.", kNextId, ".shard"));
+  OutputAction dropped = Action(OutputAction::kDiscard, "job-1", 1);
+  dropped.save_id = kId;
+  dropped.manifest.set_global_step(5);
+  folder->Discard(dropped);
+  EXPECT_EQ(env_.store.open_uploads(), 4u);
+
+  // A scheduler that goes on with the job leaves the uploads of its members alone.
+  started.again = true;
+  auto later = Folder();
+  ASSERT_TRUE(later->Begin(started).ok());
+  EXPECT_EQ(env_.store.open_uploads(), 4u);
+  begin();
+  OutputAction ended = Ended("job-1", 1);
+  ended.config = started.config;
+  const absl::Status end = later->End(ended);
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(env_.store.open_uploads(), 3u);
+  EXPECT_TRUE(later->TakeWarnings().empty());
+}
+
+TEST_F(JobFolderStoreTest, AStoreThatRefusesToListUploadsCostsOneWarning) {
+  env_.transport.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
+    if (absl::EndsWith(request.url, "uploads=")) return Answer(403);
+    return env_.store(request);
+  };
+  auto folder = Folder();
+  ASSERT_TRUE(folder->Begin(Action(OutputAction::kStarted, "job-1", 1)).ok());
+  ASSERT_TRUE(folder->End(Ended("job-1", 1)).ok());
+  const std::vector<std::string> warnings = folder->TakeWarnings();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("s3:ListBucketMultipartUploads"));
+}
+
 TEST_F(JobFolderStoreTest, AFolderThatIsLostDuringASaveKeepsTheFilesOfTheNextJob) {
   // The next job takes the folder over, and begins to save the same step and its model, just before
   // or just after the manifest of the first is published.
