@@ -169,9 +169,11 @@ absl::StatusOr<std::unique_ptr<FileReader>> PlacesEnv::NewReader(const std::stri
 absl::StatusOr<FileMatches> PlacesEnv::Match(const std::string& pattern, size_t most_names) {
   if (!HasScheme(pattern)) return options_.base->Match(pattern, most_names);
   SLUICE_ASSIGN_OR_RETURN(RemoteFiles* const files, FilesOf(pattern));
-  return files->Match(
+  auto matches = files->Match(
       pattern, most_names,
       [this](const std::string& path, const FileIdentity& identity) { Remember(path, identity); });
+  if (!matches.ok()) return AsFileError(matches.status());
+  return matches;
 }
 
 absl::StatusOr<std::string> PlacesEnv::ReadFile(const std::string& path) {

@@ -88,8 +88,10 @@ absl::StatusOr<HttpResponse> StoreRequests::Send(HttpRequest request, std::strin
           answer.status().code(),
           absl::StrCat(answer.status().message(),
                        address_.endpoint.empty()
-                           ? "; AWS_REGION names Amazon's region, AWS_ENDPOINT_URL another store"
-                           : "; AWS_ENDPOINT_URL names the store"));
+                           ? "; check the network, and AWS_REGION, or set AWS_ENDPOINT_URL to the "
+                             "address of another store"
+                           : "; check that the store is running, and that AWS_ENDPOINT_URL is its "
+                             "address"));
     }
     const std::string code =
         answer->status == 400 || answer->status == 403 ? ErrorCodeOf(answer->body) : "";

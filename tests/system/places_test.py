@@ -410,6 +410,13 @@ class PlacesTest(StoreTest):
             _, text = self.train(files, expect=2)
             self.assertIn(words, text)
             self.assertNotIn("wrongsecret", text)
+        # Of commands that could have met no scheduler either.
+        os.environ["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+        for files in ("s3://data/*.csv", "s3://data/a.csv"):
+            done = self.run_program("sluice", "data", "check", files)
+            self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("AWS_ENDPOINT_URL is its address", done.stdout)
+            self.assertNotIn("--scheduler", done.stdout)
         os.environ.update(self.environment)
         _, text = self.train("s3://data/day=*/*.csv", "--dry_run")
         self.assertIn("data.train_files", text)

@@ -50,6 +50,16 @@ TEST_F(PlacesEnvTest, ThePartBeforeTheColonChoosesThePlace) {
   EXPECT_THAT(std::string(env_->Look("gs://b/k").status().message()), HasSubstr("gs://"));
 }
 
+// Commands take UNAVAILABLE for a scheduler that does not answer, and workers for a lost member.
+TEST_F(PlacesEnvTest, APlaceThatIsAwayIsNoSchedulerThatIs) {
+  transport_.answer = [](const HttpRequest&) { return absl::UnavailableError("no answer"); };
+  for (const char* url : {"s3://b/*", "s3://b/k", "https://h/k"}) {
+    const absl::Status away = env_->Match(url, 10).status();
+    EXPECT_TRUE(absl::IsInternal(away)) << url << ": " << away;
+    EXPECT_THAT(std::string(away.message()), HasSubstr("no answer"));
+  }
+}
+
 TEST_F(PlacesEnvTest, NothingIsWrittenToWebServersAndWhatGrowsIsLocal) {
   const std::string url = "https://h/k";
   EXPECT_FALSE(env_->PlaceOf(url).write);
