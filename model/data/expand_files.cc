@@ -7,10 +7,12 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,9 +25,10 @@
 namespace sluice {
 namespace {
 
+namespace fs = std::filesystem;
+
 // The outermost folder on the way to `path` that may not be entered.
 std::string ClosedFolder(const std::string& path) {
-  namespace fs = std::filesystem;
   fs::path reached;
   struct stat info;
   for (const fs::path& part : fs::path(path)) {
@@ -52,6 +55,16 @@ std::string Unmarked(const std::string& pattern) {
     name += pattern[i];
   }
   return name;
+}
+
+// The pattern that finds only the file or folder of that name.
+std::string Marked(const std::string& name) {
+  std::string pattern;
+  for (const char c : name) {
+    if (absl::StrContains("*?[\\", c)) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
 }
 
 constexpr int64_t kMostOfRange = 100'000;
@@ -225,6 +238,9 @@ class Expansion {
     const auto known = matched_.find(pattern);
     auto found = known != matched_.end() ? known->second : env_->Match(pattern, names_left_);
     if (!found.ok()) {
+      const bool missing = absl::IsNotFound(found.status()) && absl::StartsWith(pattern, "s3://");
+      if (const std::string below = missing ? PatternBelow(pattern) : ""; !below.empty())
+        return IsFolder(pattern, below);
       return absl::Status(found.status().code(), absl::StrCat("cannot find data file \"", pattern,
                                                               "\": ", found.status().message()));
     }
@@ -248,16 +264,56 @@ class Expansion {
     return absl::OkStatus();
   }
 
+  static absl::Status IsFolder(const std::string& name, const std::string& below) {
+    return absl::NotFoundError(absl::StrCat("data file \"", name, "\" is a folder",
+                                            below.empty()
+                                                ? " without data files; name others"
+                                                : absl::StrCat("; write \"", below, "\"")));
+  }
+
+  // A pattern of the files nearest below a folder, such as DIR/*/*.csv or DIR/day=*/*; "": there
+  // are none a few folders further down.
+  std::string PatternBelow(std::string folder) {
+    constexpr int kMostFolders = 5;
+    constexpr size_t kMostNames = 10'000;
+    while (absl::EndsWith(folder, "/")) folder.pop_back();
+    const std::string marked = Marked(folder);
+    std::string below = marked;
+    for (int i = 0; i < kMostFolders; ++i) {
+      below += "/*";
+      const auto found = env_->Match(below, kMostNames);
+      if (!found.ok()) break;
+      std::string first;
+      std::optional<std::string> ending;
+      for (const std::string& path : found->paths) {
+        const bool folder_there = !HasScheme(path) && env_->Look(path).value_or(FileInfo()).kind ==
+                                                          FileInfo::Kind::kFolder;
+        if (folder_there || IsHidden(path, below)) continue;
+        if (first.empty()) first = path;
+        const std::string one = fs::path(path).extension();
+        ending = ending.value_or(one) == one ? one : "";
+      }
+      if (first.empty()) continue;
+      const std::vector<std::string> names = absl::StrSplit(first.substr(folder.size() + 1), '/');
+      std::string pattern = marked;
+      for (size_t at = 0; at + 1 < names.size(); ++at) {
+        // Named by their key, the folders are columns.
+        const size_t equals = names[at].find('=');
+        absl::StrAppend(&pattern, "/",
+                        equals == std::string::npos ? "" : names[at].substr(0, equals + 1), "*");
+      }
+      return absl::StrCat(pattern, "/*", *ending);
+    }
+    return "";
+  }
+
   // False when there is no file `name`.
   absl::StatusOr<bool> AddName(const std::string& name, const std::string& pattern) {
     const auto info = env_->Look(name);
     if (absl::IsPermissionDenied(info.status()))
       return CannotRead(ClosedFolder(name), info.status(), pattern);
     if (!info.ok()) return false;
-    if (info->kind == FileInfo::Kind::kFolder) {
-      return absl::NotFoundError(
-          absl::StrCat("data file \"", name, "\" is a folder; write \"", name, "/*\""));
-    }
+    if (info->kind == FileInfo::Kind::kFolder) return IsFolder(name, PatternBelow(name));
     SLUICE_RETURN_IF_ERROR(Take(name, info->identity, pattern));
     return true;
   }

@@ -397,6 +397,43 @@ class PlacesTest(StoreTest):
             self.assertIn("s3://data/day=2026-11-0", text)
             self.assertRegex(text, "has changed since|another version")
 
+    def test_values_in_names_of_folders_are_decoded_once(self):
+        """Here and on the store, and as a column of the file itself."""
+        values = {"a%2Fb": "a/b", "a%252fb": "a%2fb", "100%": "100%", "5%zz": "5%zz", "%C3%bc": "\u00fc", "a b": "a b"}
+        whole = ["y,x,place\n"]
+        for number, folder in enumerate(sorted(values, key=str.encode)):
+            rows = ["%d,%d" % ((i + number) % 3 == 0, i % 7) for i in range(60)]
+            path = self.tmp / "odd" / ("place=" + folder) / "a.csv"
+            path.parent.mkdir(parents=True)
+            path.write_text("\n".join(["y,x", *rows]) + "\n")
+            self.put("odd/place=%s/a.csv" % folder, path)
+            whole += ["%s,%s\n" % (row, values[folder]) for row in rows]
+        (self.tmp / "whole.csv").write_text("".join(whole), encoding="utf-8")
+        digests = {}
+        for name, files in (("here", self.tmp / "odd" / "place=*" / "a.csv"), ("there", "s3://data/odd/place=*/a.csv"),
+                            ("column", self.tmp / "whole.csv")):
+            job = self.tmp / "odd.textproto"
+            job.write_text("""
+                data { format: CSV csv { header: true } label { column: "y" } shuffle: false shuffle_lanes: 1
+                       train_files: "%s" eval_files: "%s" }
+                features { name: "x" numeric {} }
+                features { name: "place" categorical {} }
+                model { wide_deep { hidden_units: 8 embedding_dim: 4 } }
+                optimizers { all { adam {} learning_rate: 0.02 } }
+                train { batch_size: 32 epochs: 2 seed: 1 }""" % (files, files))
+            result, _ = self.launch("--worker_num=1", "--server_num=1", "--a_sync=false", job=job, name=name)
+            digests[name] = result["model_digest"]
+            if name == "column":
+                continue
+            done = self.run_program("sluice", "data", "check", files, "--label=y", "--json")
+            self.assertEqual(done.returncode, 0, done.stdout)
+            (place,) = json.loads(done.stdout)["folder_columns"]
+            self.assertEqual((place["name"], place["distinct"]), ("place", len(values)))
+        self.assertEqual(set(digests.values()), {digests["column"]}, digests)
+        done = self.run_program("sluice", "data", "check", "s3://data/odd")
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn('is a folder; write "s3://data/odd/place=*/*.csv"', done.stdout)
+
     def test_mistakes_are_named_at_the_start(self):
         for changes, files, words in (
                 ({"AWS_SECRET_ACCESS_KEY": "wrongsecret"}, "s3://data/a.csv", "secret key is wrong"),

@@ -85,9 +85,9 @@ TEST(ExpandFilesTest, NamesOfUrlsAreAskedForTogetherAndOnce) {
   DataConfig config;
   for (const char* name : {"s3://b/y", "s3://b/day={1..3}/a", "s3://b/x", "s3://b/y"})
     config.add_train_files(name);
-  EXPECT_THAT(*ExpandFiles(config.train_files(), &place),
-              ElementsAre("s3://b/day=1/a", "s3://b/day=2/a", "s3://b/day=3/a", "s3://b/x",
-                          "s3://b/y"));
+  EXPECT_THAT(
+      *ExpandFiles(config.train_files(), &place),
+      ElementsAre("s3://b/day=1/a", "s3://b/day=2/a", "s3://b/day=3/a", "s3://b/x", "s3://b/y"));
   EXPECT_EQ(place.asked.size(), 5u);
   EXPECT_TRUE(place.together);
 }
@@ -335,6 +335,35 @@ TEST(ExpandFilesTest, ErrorsNameAPatternWithoutFiles) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr(folder.Path("none-*.tsv")));
   EXPECT_THAT(std::string(Expand({folder.path()}).status().message()), HasSubstr("is a folder"));
   EXPECT_EQ(Expand({folder.Path("absent.csv")}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ExpandFilesTest, ThePatternThatIsAdvisedForAFolderFindsItsFiles) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> kinds = {
+      {{"a.csv", "b.csv"}, "/*.csv"},
+      {{"README", "a.csv"}, "/*"},
+      {{"_SUCCESS", "x/a.parquet", "y/b.parquet"}, "/*/*.parquet"},
+      {{"day=1/h=2/a.csv", "day=2/h=1/a.csv"}, "/day=*/h=*/*.csv"},
+  };
+  for (const auto& [names, advised] : kinds) {
+    SCOPED_TRACE(advised);
+    const TempFolder top;
+    const std::string folder = top.Path("d[1]");
+    std::vector<std::string> files;
+    for (const std::string& name : names) {
+      std::filesystem::create_directories(std::filesystem::path(folder + "/" + name).parent_path());
+      const std::string path = top.Write("d[1]/" + name, "");
+      if (name[0] != '_') files.push_back(path);
+    }
+    for (const char* end : {"", "/"}) {
+      const std::string told(Expand({folder + end}).status().message());
+      const std::string pattern = top.Path("d\\[1]") + advised;
+      EXPECT_THAT(told, HasSubstr(absl::StrCat("is a folder; write \"", pattern, "\"")));
+      EXPECT_EQ(*Expand({pattern}), files);
+    }
+  }
+  const TempFolder empty;
+  EXPECT_THAT(std::string(Expand({empty.path()}).status().message()),
+              HasSubstr("is a folder without data files"));
 }
 
 }  // namespace
