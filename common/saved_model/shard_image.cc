@@ -23,17 +23,6 @@ constexpr uint64_t kRunBytes = 256 << 10;
 constexpr uint32_t kMostRunsOfFile = 64, kMaxRunsOfTable = 4096;
 constexpr size_t kKeysAtOnce = 16 << 10;
 
-uint32_t CountRuns(uint32_t num_shards, uint64_t bytes) {
-  // A power of two, so that the runs of a file with more of them are parts of those of a file with
-  // fewer.
-  uint32_t runs = 1;
-  while (runs < kMostRunsOfFile && 2 * runs * uint64_t{num_shards} <= kMaxRunsOfTable &&
-         bytes / runs > kRunBytes) {
-    runs *= 2;
-  }
-  return runs;
-}
-
 ShardFileHeader HeaderOf(const TableLayout& table, uint32_t shard, uint32_t runs,
                          const CutState& state) {
   ShardFileHeader header;
@@ -121,7 +110,7 @@ class RowsCut : public ShardCut {
                                                                   keys.data(), rows.data()));
       for (size_t i = 0; i < count; ++i) order_.push_back({keys[i], 0, rows[i]});
     }
-    runs_ = CountRuns(table_.num_shards(), order_.size() * record_bytes_);
+    runs_ = RunsOfShardFile(table_.num_shards(), order_.size() * record_bytes_);
     // The file is in the order of hash and key, whatever the order of the rows in memory: the same
     // rows give the same bytes.
     const uint32_t parts = table_.num_shards() * runs_, first_part = shard_ * runs_;
@@ -269,6 +258,17 @@ class ElementsCut : public ShardCut {
 };
 
 }  // namespace
+
+uint32_t RunsOfShardFile(uint32_t num_shards, uint64_t bytes) {
+  // A power of two, so that the runs of a file with more of them are parts of those of a file with
+  // fewer.
+  uint32_t runs = 1;
+  while (runs < kMostRunsOfFile && 2 * runs * uint64_t{num_shards} <= kMaxRunsOfTable &&
+         bytes / runs > kRunBytes) {
+    runs *= 2;
+  }
+  return runs;
+}
 
 std::unique_ptr<ShardCut> CutOfRows(const TableLayout& table, uint32_t shard,
                                     std::unique_ptr<ShardRows> rows, CutState state) {

@@ -22,6 +22,11 @@
 
 namespace sluice {
 
+// The runs of the file of a sparse shard whose records have so many bytes, of a table of that many
+// shards. Run r of shard s has the keys whose ShardOfKey(key, num_shards * runs) is s * runs + r,
+// in ascending order.
+uint32_t RunsOfShardFile(uint32_t num_shards, uint64_t bytes);
+
 // The image of a shard at one moment.
 class ShardCut {
  public:

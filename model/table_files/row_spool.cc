@@ -13,12 +13,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/hash.h"
 #include "common/base/status_macros.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kMostBuffers = 64 << 20, kMostBuffer = 256 << 10;
+constexpr uint64_t kPieces = 16 << 20, kLeastPiece = 64 << 10;  // bytes: of all stretches, of one
 
 // A file that has no name, or loses it at once where the file system needs one.
 int OpenNameless(const std::string& dir) {
@@ -83,14 +85,20 @@ absl::Status RowSpool::Error(const char* what) const {
                                             : absl::InternalError(text);
 }
 
-absl::Status RowSpool::Flush(Part* part) {
-  for (size_t done = 0; done < part->filled;) {
-    const ssize_t n = pwrite(fd_, part->buffer.data() + done, part->filled - done,
-                             static_cast<off_t>(end_ + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Error("keep");
-    done += static_cast<size_t>(n);
+absl::Status RowSpool::WriteFile(uint64_t offset, size_t n, const char* from) {
+  while (n > 0) {
+    const ssize_t written = pwrite(fd_, from, n, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Error("keep");
+    offset += static_cast<uint64_t>(written);
+    from += written;
+    n -= static_cast<size_t>(written);
   }
+  return absl::OkStatus();
+}
+
+absl::Status RowSpool::Flush(Part* part) {
+  SLUICE_RETURN_IF_ERROR(WriteFile(end_, part->filled, part->buffer.data()));
   part->written.push_back(end_);
   end_ += part->filled;
   part->filled = 0;
@@ -111,6 +119,7 @@ uint64_t RowSpool::PartBytes(uint32_t number) const {
 }
 
 absl::Status RowSpool::ReadFile(uint64_t offset, size_t n, char* to) const {
+  ++reads_;
   while (n > 0) {
     const ssize_t read = pread(fd_, to, n, static_cast<off_t>(offset));
     if (read < 0 && errno == EINTR) continue;
@@ -128,20 +137,88 @@ absl::Status RowSpool::Read(uint32_t number, std::string* records) const {
   return ReadRecords(number, 0, records->size() / record_bytes_, records->data());
 }
 
-absl::Status RowSpool::ReadRecords(uint32_t number, uint64_t first, size_t n, char* to) const {
+template <typename InFile, typename InMemory>
+absl::Status RowSpool::VisitPieces(uint32_t number, uint64_t first, size_t n, const InFile& in_file,
+                                   const InMemory& in_memory) const {
   const Part& part = parts_[number];
   uint64_t at = first * record_bytes_;
   for (uint64_t left = n * record_bytes_; left > 0;) {
     const uint64_t buffer = at / buffer_bytes_, skipped = at % buffer_bytes_;
     const auto bytes = static_cast<size_t>(std::min<uint64_t>(left, buffer_bytes_ - skipped));
     if (buffer < part.written.size()) {
-      SLUICE_RETURN_IF_ERROR(ReadFile(part.written[buffer] + skipped, bytes, to));
+      SLUICE_RETURN_IF_ERROR(in_file(part.written[buffer] + skipped, bytes));
     } else {
-      std::copy_n(part.buffer.data() + skipped, bytes, to);
+      in_memory(skipped, bytes);
     }
-    to += bytes;
     at += bytes;
     left -= bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowSpool::ReadRecords(uint32_t number, uint64_t first, size_t n, char* to) const {
+  return VisitPieces(
+      number, first, n,
+      [&](uint64_t offset, size_t bytes) {
+        to += bytes;
+        return ReadFile(offset, bytes, to - bytes);
+      },
+      [&](uint64_t skipped, size_t bytes) {
+        to = std::copy_n(parts_[number].buffer.data() + skipped, bytes, to);
+      });
+}
+
+absl::Status RowSpool::WriteRecords(uint32_t number, uint64_t first, size_t n, const char* from) {
+  return VisitPieces(
+      number, first, n,
+      [&](uint64_t offset, size_t bytes) {
+        from += bytes;
+        return WriteFile(offset, bytes, from - bytes);
+      },
+      [&](uint64_t skipped, size_t bytes) {
+        std::copy_n(from, bytes, parts_[number].buffer.data() + skipped);
+        from += bytes;
+      });
+}
+
+SpooledRows::SpooledRows(RowSpool* spool, uint32_t part, uint64_t stretch_bytes)
+    : spool_(*spool),
+      part_(part),
+      stretch_rows_(std::max<uint64_t>(1, stretch_bytes / spool->record_bytes())) {}
+
+absl::StatusOr<std::unique_ptr<SpooledRows>> SpooledRows::Create(RowSpool* spool, uint32_t part,
+                                                                 uint64_t stretch_bytes) {
+  std::unique_ptr<SpooledRows> rows(new SpooledRows(spool, part, stretch_bytes));
+  SLUICE_RETURN_IF_ERROR(rows->SortStretches());
+  return rows;
+}
+
+absl::Status SpooledRows::SortStretches() {
+  struct Entry {
+    uint64_t key;
+    uint32_t run, row;
+  };
+  const size_t record = spool_.record_bytes();
+  const uint32_t runs = spool_.parts() * RunsOfShardFile(spool_.parts(), spool_.PartBytes(part_));
+  std::vector<Entry> order;
+  std::string sorted;
+  for (uint64_t first = 0; first < size(); first += stretch_rows_) {
+    const auto n = static_cast<size_t>(std::min(stretch_rows_, size() - first));
+    records_.resize(n * record);
+    SLUICE_RETURN_IF_ERROR(spool_.ReadRecords(part_, first, n, records_.data()));
+    order.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      std::memcpy(&order[i].key, records_.data() + i * record, sizeof(uint64_t));
+      order[i].run = ShardOfKey(order[i].key, runs);
+      order[i].row = static_cast<uint32_t>(i);
+    }
+    std::sort(order.begin(), order.end(), [](const Entry& a, const Entry& b) {
+      return a.run != b.run ? a.run < b.run : a.key < b.key;
+    });
+    sorted.clear();
+    for (const Entry& entry : order) sorted.append(records_, entry.row * record, record);
+    SLUICE_RETURN_IF_ERROR(spool_.WriteRecords(part_, first, n, sorted.data()));
+    pieces_.emplace_back();
   }
   return absl::OkStatus();
 }
@@ -158,12 +235,25 @@ absl::StatusOr<size_t> SpooledRows::ReadKeys(uint64_t first, size_t n, uint64_t*
   return n;
 }
 
+absl::Status SpooledRows::ReadPiece(uint64_t row, Piece* piece) const {
+  const uint64_t bytes = std::max<uint64_t>(kPieces / pieces_.size(), kLeastPiece);
+  const uint64_t end_of_stretch = (row / stretch_rows_ + 1) * stretch_rows_;
+  piece->first = row;
+  piece->end = std::min(
+      {size(), end_of_stretch, row + std::max<uint64_t>(1, bytes / spool_.record_bytes())});
+  const auto n = static_cast<size_t>(piece->end - row);
+  piece->records.resize(n * spool_.record_bytes());
+  return spool_.ReadRecords(part_, row, n, piece->records.data());
+}
+
 absl::Status SpooledRows::ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) {
   const size_t record = spool_.record_bytes();
-  records_.resize(record);
   for (size_t i = 0; i < n; ++i, to += stride) {
-    SLUICE_RETURN_IF_ERROR(spool_.ReadRecords(part_, rows[i], 1, records_.data()));
-    std::memcpy(to, records_.data() + sizeof(uint64_t), record - sizeof(uint64_t));
+    Piece& piece = pieces_[rows[i] / stretch_rows_];
+    if (rows[i] < piece.first || rows[i] >= piece.end)
+      SLUICE_RETURN_IF_ERROR(ReadPiece(rows[i], &piece));
+    std::memcpy(to, piece.records.data() + (rows[i] - piece.first) * record + sizeof(uint64_t),
+                record - sizeof(uint64_t));
   }
   return absl::OkStatus();
 }

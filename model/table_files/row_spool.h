@@ -42,7 +42,12 @@ class RowSpool {
   absl::Status Read(uint32_t part, std::string* records) const;
   // Copies the records [first, first + n) of the part.
   absl::Status ReadRecords(uint32_t part, uint64_t first, size_t n, char* to) const;
+  // Replaces these records.
+  absl::Status WriteRecords(uint32_t part, uint64_t first, size_t n, const char* from);
   size_t record_bytes() const { return record_bytes_; }
+  uint32_t parts() const { return static_cast<uint32_t>(parts_.size()); }
+  // How often the file was read.
+  uint64_t ReadsForTest() const { return reads_; }
 
  private:
   struct Part {
@@ -53,6 +58,11 @@ class RowSpool {
   RowSpool(int fd, std::string dir, uint32_t parts, size_t record_bytes);
   absl::Status Flush(Part* part);
   absl::Status ReadFile(uint64_t offset, size_t n, char* to) const;
+  absl::Status WriteFile(uint64_t offset, size_t n, const char* from);
+  // Calls `in_file` and `in_memory` for the pieces of the records, with their place.
+  template <typename InFile, typename InMemory>
+  absl::Status VisitPieces(uint32_t part, uint64_t first, size_t n, const InFile& in_file,
+                           const InMemory& in_memory) const;
   absl::Status Error(const char* what) const;
 
   const int fd_;
@@ -61,21 +71,43 @@ class RowSpool {
   const size_t buffer_bytes_;  // whole records
   std::vector<Part> parts_;
   uint64_t end_ = 0;  // of the file
+  mutable uint64_t reads_ = 0;
 };
 
-// Rows of a part that is too large for memory: keys are read in order, and each row by itself.
+// Rows of a part that is too large for memory, where part p of the spool is shard p of a table.
+//
+// The rows are first sorted in stretches that fit into memory, each in the order of the shard's
+// file. So rows that are read in that order come one after the other in each stretch, and are read
+// in pieces of many.
+//
+// Memory: twice a stretch while they are sorted; then a piece of each stretch, 16 MiB together or
+// 64 KiB each.
 class SpooledRows : public ShardRows {
  public:
-  // `spool` outlives this.
-  SpooledRows(const RowSpool* spool, uint32_t part) : spool_(*spool), part_(part) {}
+  // `spool` outlives the rows.
+  static absl::StatusOr<std::unique_ptr<SpooledRows>> Create(
+      RowSpool* spool, uint32_t part, uint64_t stretch_bytes = kStretchBytes);
+  static constexpr uint64_t kStretchBytes = 16 << 20;
+
   uint64_t size() const override { return spool_.PartBytes(part_) / spool_.record_bytes(); }
   absl::StatusOr<size_t> ReadKeys(uint64_t first, size_t n, uint64_t* keys,
                                   uint32_t* rows) override;
   absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override;
 
  private:
-  const RowSpool& spool_;
+  // What was read last of a stretch.
+  struct Piece {
+    uint64_t first = 0, end = 0;  // rows
+    std::string records;
+  };
+  SpooledRows(RowSpool* spool, uint32_t part, uint64_t stretch_bytes);
+  absl::Status SortStretches();
+  absl::Status ReadPiece(uint64_t row, Piece* piece) const;
+
+  RowSpool& spool_;
   const uint32_t part_;
+  const uint64_t stretch_rows_;
+  std::vector<Piece> pieces_;  // of the stretches
   std::string records_;
 };
 

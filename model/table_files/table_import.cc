@@ -272,19 +272,21 @@ class Import {
                          table_->num_files(), RecordBytes(), ExpectedBytes()));
     SLUICE_RETURN_IF_ERROR(SpoolRows(spool.get()));
     std::string records;
-    const auto rows_of = [&](uint32_t shard) -> std::unique_ptr<ShardRows> {
+    const auto rows_of = [&](uint32_t shard) -> absl::StatusOr<std::unique_ptr<ShardRows>> {
       if (spool->PartBytes(shard) > options_.most_shard_bytes)
-        return std::make_unique<SpooledRows>(spool.get(), shard);
+        return SpooledRows::Create(spool.get(), shard);
       return std::make_unique<RecordRows>(&records, RecordBytes());
     };
     for (uint32_t shard = 0; shard < table_->num_files(); ++shard) {
       if (spool->PartBytes(shard) <= options_.most_shard_bytes)
         SLUICE_RETURN_IF_ERROR(spool->Read(shard, &records));
       SLUICE_ASSIGN_OR_RETURN(CutState state, copy.StateOf(shard));
-      const auto cut = CutOfRows(*table_, shard, rows_of(shard), std::move(state));
+      SLUICE_ASSIGN_OR_RETURN(auto rows, rows_of(shard));
+      const auto cut = CutOfRows(*table_, shard, std::move(rows), std::move(state));
       auto file = WriteShardFile(options_.output, *table_, shard, cut.get(), env_, save_id_);
       if (absl::IsInvalidArgument(file.status())) {
-        if (const auto key = RepeatedKey(rows_of(shard).get())) return NameRepeated(*key);
+        SLUICE_ASSIGN_OR_RETURN(rows, rows_of(shard));
+        if (const auto key = RepeatedKey(rows.get())) return NameRepeated(*key);
       }
       SLUICE_RETURN_IF_ERROR(file.status());
       *manifest->add_files() = *std::move(file);

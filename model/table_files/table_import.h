@@ -4,8 +4,8 @@
 // The rows are divided by shard in a file without a name (row_spool.h), so that a shard at a time
 // is sorted and written. The folder is no model before the manifest, its last file, is in force.
 //
-// Memory: the rows of one shard up to most_shard_bytes, else 16 bytes for each; 64 MiB; and the
-// vocabulary.
+// Memory: the rows of one shard up to most_shard_bytes, else 16 bytes for each and 48 MiB; 64 MiB;
+// and the vocabulary.
 //
 // Thread safety: a free function.
 #pragma once
@@ -28,7 +28,7 @@ struct ImportOptions {
   std::string table;               // "": that of `feature`, or the only sparse table
   // A folder, or a URL; then the rows are divided on the disk of TMPDIR (else /var/tmp).
   std::string output;
-  uint64_t most_shard_bytes = 192 << 20;  // of a larger shard each row is read by itself
+  uint64_t most_shard_bytes = 192 << 20;  // a larger shard is sorted in stretches
   bool overwrite = false;                 // a model in `output` is replaced
   bool state = false;                     // with the optimizer's state: the output is a checkpoint
   std::string feature, vocabulary;        // row_keys.h

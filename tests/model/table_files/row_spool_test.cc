@@ -4,9 +4,13 @@
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include "common/base/hash.h"
+#include "common/saved_model/shard_image.h"
 #include "tests/model/table_files/table_files_for_test.h"
 
 namespace sluice {
@@ -44,30 +48,54 @@ TEST_F(RowSpoolTest, EachPartHasItsRecordsInOrder) {
   }
 }
 
-TEST_F(RowSpoolTest, RowsOfAPartAreReadInAnyOrder) {
-  auto spool = *RowSpool::Create(dir_, kOutput, 2, 12, 0);
-  for (uint64_t i = 0; i < 70000; ++i) {
+TEST_F(RowSpoolTest, RowsOfAPartAreReadInTheOrderOfItsFileInFewReads) {
+  // Of part 1, in no order: the last stretch is in the file and in memory.
+  constexpr uint64_t kRows = 90000, kStretch = 100'000;
+  constexpr size_t kRecord = 12;
+  auto spool = *RowSpool::Create(dir_, kOutput, 2, kRecord, 0);
+  std::vector<uint64_t> expected;
+  for (uint64_t key = 0; expected.size() < kRows; ++key) {
+    const uint64_t spread = key * 0x9E3779B97F4A7C15u;
+    if (ShardOfKey(spread, 2) != 1) continue;
     char* const to = *spool->Add(1);
-    std::memcpy(to, &i, 8);
-    const auto value = static_cast<uint32_t>(3 * i);
+    std::memcpy(to, &spread, 8);
+    const auto value = static_cast<uint32_t>(3 * spread);
     std::memcpy(to + 8, &value, 4);
+    expected.push_back(spread);
   }
   EXPECT_EQ(spool->PartBytes(0), 0u);
-  SpooledRows rows(spool.get(), 1);
-  ASSERT_EQ(rows.size(), 70000u);
-  std::vector<uint64_t> keys(50000);
-  std::vector<uint32_t> numbers(50000);
-  ASSERT_EQ(*rows.ReadKeys(15000, 50000, keys.data(), numbers.data()), 50000u);
-  for (uint32_t i = 0; i < 50000; i += 777) {
-    EXPECT_EQ(keys[i], 15000 + i);
-    EXPECT_EQ(numbers[i], 15000 + i);
+  auto rows = *SpooledRows::Create(spool.get(), 1, kStretch);
+  ASSERT_EQ(rows->size(), kRows);
+  std::vector<uint64_t> keys(kRows);
+  std::vector<uint32_t> numbers(kRows);
+  ASSERT_EQ(*rows->ReadKeys(0, 15000, keys.data(), numbers.data()), 15000u);
+  ASSERT_EQ(*rows->ReadKeys(15000, kRows - 15000, &keys[15000], &numbers[15000]), kRows - 15000);
+  for (uint32_t i = 0; i < kRows; ++i) ASSERT_EQ(numbers[i], i);
+  const uint32_t runs = 2 * RunsOfShardFile(2, kRows * kRecord);
+  EXPECT_GT(runs, 2u);
+  std::sort(numbers.begin(), numbers.end(), [&](uint32_t a, uint32_t b) {
+    const uint32_t of_a = ShardOfKey(keys[a], runs), of_b = ShardOfKey(keys[b], runs);
+    return of_a != of_b ? of_a < of_b : keys[a] < keys[b];
+  });
+  const uint64_t before = spool->ReadsForTest();
+  std::vector<uint32_t> values(2 * kRows);
+  for (size_t at = 0; at < kRows; at += 1000) {
+    ASSERT_TRUE(
+        rows->ReadRecords(&numbers[at], 1000, 8, reinterpret_cast<char*>(&values[2 * at])).ok());
   }
-  const uint32_t some[] = {69999, 0, 30000};
-  uint32_t values[6] = {};
-  ASSERT_TRUE(rows.ReadRecords(some, 3, 8, reinterpret_cast<char*>(values)).ok());
-  EXPECT_EQ(values[0], 3 * 69999u);
-  EXPECT_EQ(values[2], 0u);
-  EXPECT_EQ(values[4], 3 * 30000u);
+  for (size_t i = 0; i < kRows; ++i)
+    ASSERT_EQ(values[2 * i], static_cast<uint32_t>(3 * keys[numbers[i]]));
+  // A stretch in two pieces, each of which may lie in two buffers.
+  EXPECT_LE(spool->ReadsForTest() - before, 4 * (kRows * kRecord / kStretch + 1));
+  std::sort(keys.begin(), keys.end());
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(keys, expected);
+  // In another order, too.
+  const uint32_t some[] = {numbers[kRows - 1], numbers[0]};
+  uint32_t other[4];
+  ASSERT_TRUE(rows->ReadRecords(some, 2, 8, reinterpret_cast<char*>(other)).ok());
+  EXPECT_EQ(other[0], values[2 * kRows - 2]);
+  EXPECT_EQ(other[2], values[0]);
 }
 
 TEST_F(RowSpoolTest, ADiskWithoutRoomIsRefusedBeforeTheFirstRow) {
