@@ -397,6 +397,21 @@ class PlacesTest(StoreTest):
             self.assertIn("s3://data/day=2026-11-0", text)
             self.assertRegex(text, "has changed since|another version")
 
+    def test_text_on_a_store_is_counted_once_for_a_version_of_it(self):
+        first, _ = self.train("s3://data/day=*/*.csv", name="run")
+        kept = self.tmp / "run.log" / "line_counts"
+        counted = kept.read_text().splitlines()
+        self.assertEqual(len(counted), 2, counted)
+        again, _ = self.train("s3://data/day=*/*.csv", "--overwrite", name="run")
+        self.assertEqual(again["model_digest"], first["model_digest"])
+        self.assertEqual(kept.read_text().splitlines(), counted)
+        whole = self.local / TRAIN[1]
+        whole.write_bytes(b"".join(whole.read_bytes().splitlines(keepends=True)[:-10]))
+        self.put(TRAIN[1], whole)
+        changed, _ = self.train("s3://data/day=*/*.csv", "--overwrite", name="run")
+        self.assertEqual(changed["examples"], 5990)
+        self.assertGreater(len(kept.read_text().splitlines()), len(counted))
+
     def test_values_in_names_of_folders_are_decoded_once(self):
         """Here and on the store, and as a column of the file itself."""
         values = {"a%2Fb": "a/b", "a%252fb": "a%2fb", "100%": "100%", "5%zz": "5%zz", "%C3%bc": "\u00fc", "a b": "a b"}

@@ -57,6 +57,9 @@ struct JobContext {
   std::function<absl::Status(uint64_t steps)> end_training;
   Clock* clock = nullptr;
   Env* env = nullptr;  // for the files of checkpoints and models
+  // Where the lines of text on stores are kept that were counted, in the log folder; "": nowhere.
+  std::string line_counts;
+  Env* log_env = nullptr;  // for that file
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(const std::string&)> log;
 

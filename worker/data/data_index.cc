@@ -4,10 +4,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/base/crc32c.h"
+#include "common/base/sha256.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_format.h"
 #include "model/data/line_format.h"
@@ -52,13 +60,78 @@ uint64_t PieceBytes(const JobContext& context, const std::vector<LaneFile>& file
   return LanePieceBytes(bytes, context.config().data().shuffle_lanes());
 }
 
+// The lines of pieces that earlier jobs have counted, so that text on a store is not read once more
+// at each start. They are kept for a version of a file, which its ETag names.
+//
+// Format: a file of the log folder, to which processes append. A line is the checksum of what
+// follows, the digest of what was counted, and the lines of each piece. Others are ignored.
+class KeptCounts {
+ public:
+  explicit KeptCounts(const JobContext& context) : context_(context) {
+    if (context.line_counts.empty()) return;
+    if (context.log_env->FileSize(context.line_counts).value_or(0) > kMostKeptBytes)
+      context.log_env->RemoveFile(context.line_counts).IgnoreError();
+    const std::string text = context.log_env->ReadFile(context.line_counts).value_or("");
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+      const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+      if (words.size() < 3 || words[0] != CheckOf(line.substr(words[0].size() + 1))) continue;
+      std::vector<uint64_t> lines(words.size() - 2);
+      for (size_t i = 0; i < lines.size(); ++i) (void)absl::SimpleAtoi(words[i + 2], &lines[i]);
+      known_[std::string(words[1])] = std::move(lines);
+    }
+  }
+
+  // What names the pieces [first, last) of a version of a file; "": it is kept nowhere.
+  std::string KeyOf(const LaneFile& file, uint64_t piece_bytes, uint64_t first,
+                    uint64_t last) const {
+    if (context_.line_counts.empty() || file.identity.tag.empty()) return "";
+    DataConfig format;  // what decides where lines end, and which count
+    format.set_format(context_.config().data().format());
+    *format.mutable_csv() = context_.config().data().csv();
+    return Sha256Hex(
+               absl::StrJoin(std::make_tuple(file.path, file.identity.tag, file.identity.size,
+                                             piece_bytes, first, last, format.SerializeAsString()),
+                             "\n"))
+        .substr(0, 32);
+  }
+
+  // Null: they were not counted.
+  const std::vector<uint64_t>* Find(const std::string& key) const {
+    const auto found = known_.find(key);
+    return found == known_.end() ? nullptr : &found->second;
+  }
+
+  // `counted`: the pieces from `begin` on.
+  void Keep(const std::string& key, const std::vector<CountedPiece>& counted, size_t begin) const {
+    if (key.empty() || begin == counted.size()) return;
+    std::string line = key;
+    for (size_t i = begin; i < counted.size(); ++i) absl::StrAppend(&line, " ", counted[i].lines);
+    // Without it, the next job counts again.
+    context_.log_env
+        ->AppendToFile(context_.line_counts, absl::StrCat(CheckOf(line), " ", line, "\n"))
+        .IgnoreError();
+  }
+
+ private:
+  static constexpr uint64_t kMostKeptBytes = 16 << 20;  // then the file begins anew
+  static std::string CheckOf(absl::string_view text) {
+    return absl::StrFormat("%08x", Crc32c(text.data(), text.size()));
+  }
+
+  const JobContext& context_;
+  absl::flat_hash_map<std::string, std::vector<uint64_t>> known_;
+};
+
 class PieceCounter {
  public:
   PieceCounter(const JobContext& context, const std::vector<LaneFile>& files)
-      : context_(context), piece_bytes_(PieceBytes(context, files)) {}
+      : context_(context), piece_bytes_(PieceBytes(context, files)), kept_(context) {}
 
   // Counts the pieces [first, last) of a plain file.
   absl::Status CountPlain(const LaneFile& file, uint64_t first, uint64_t last) {
+    const std::string key = kept_.KeyOf(file, piece_bytes_, first, last);
+    if (AddKept(file, key, first, last)) return absl::OkStatus();
+    const size_t before = counted_.size();
     const uint64_t at_once = std::max<uint64_t>(kCountedBytes / piece_bytes_, 1);
     for (uint64_t p = first; p < last;) {
       if (*context_.cancelled) return absl::CancelledError("the job was cancelled");
@@ -75,17 +148,25 @@ class PieceCounter {
                                                         EndOf(file, end - 1), piece_bytes_));
       for (uint64_t i = 0; p < end; ++p, ++i) Add(file, p, i < lines.size() ? lines[i] : 0);
     }
+    kept_.Keep(key, counted_, before);
     return absl::OkStatus();
   }
 
   // Counts all pieces of a compressed file.
   absl::Status CountCompressed(const LaneFile& file) {
+    const std::string key = kept_.KeyOf(file, piece_bytes_, 0, kTextEnd);
+    if (AddKept(file, key, 0, kTextEnd)) {
+      counted_.back().end = kTextEnd;
+      return absl::OkStatus();
+    }
     if (AddCached(file)) return absl::OkStatus();
+    const size_t before = counted_.size();
     SLUICE_ASSIGN_OR_RETURN(std::vector<uint64_t> lines,
                             context_.data->CountLines(file.path, 0, kTextEnd, piece_bytes_));
     if (lines.empty()) lines.push_back(0);
     for (uint64_t p = 0; p < lines.size(); ++p) Add(file, p, lines[p]);
     counted_.back().end = kTextEnd;
+    kept_.Keep(key, counted_, before);
     return absl::OkStatus();
   }
 
@@ -106,6 +187,14 @@ class PieceCounter {
     // instead (DataPiece).
     const uint64_t cut = end == kTextEnd ? piece_bytes_ : 0;
     return context_.cache->CountLines({file.path, piece * piece_bytes_, end, cut}, file.identity);
+  }
+  // Adds the pieces [first, last) of a file, `last` at most, as they were kept. False: they were
+  // not.
+  bool AddKept(const LaneFile& file, const std::string& key, uint64_t first, uint64_t last) {
+    const std::vector<uint64_t>* const lines = kept_.Find(key);
+    if (lines == nullptr || (last != kTextEnd && lines->size() != last - first)) return false;
+    for (uint64_t i = 0; i < lines->size(); ++i) Add(file, first + i, (*lines)[i]);
+    return true;
   }
   // Adds all pieces of a compressed file from their cache files. False, adding none, when a piece
   // is not cached. The last piece is the one that was cached with an end of kTextEnd.
@@ -133,6 +222,7 @@ class PieceCounter {
 
   const JobContext& context_;
   const uint64_t piece_bytes_;
+  const KeptCounts kept_;
   std::vector<CountedPiece> counted_;
 };
 
@@ -177,7 +267,9 @@ void NoteRemoteData(const JobContext& context, const std::vector<LaneFile>& file
   context.log(absl::StrCat(
       "sync training needs the number of lines before its first step: the workers count those of ",
       bytes, " bytes at ", place, "://, each its share (", bytes / context.worker_num(),
-      " bytes), but for files whose counts data.cache_dir holds"));
+      " bytes), but for files that an earlier job has counted (",
+      context.line_counts.empty() ? "" : absl::StrCat(context.line_counts, ", "),
+      "data.cache_dir)"));
 }
 
 bool ReadsRows(const JobContext& context) { return FormatOf(context.config().data()).rows; }

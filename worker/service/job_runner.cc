@@ -175,6 +175,8 @@ absl::Status JobRunner::Prepare() {
   context_.end_training = [this](uint64_t steps) { return EndTraining(steps); };
   context_.clock = member_.clock();
   context_.env = options_.env;
+  context_.line_counts = options_.line_counts;
+  context_.log_env = options_.log_env;
   context_.cancelled = &cancelled_;
   context_.log = options_.log;
   {

@@ -45,7 +45,9 @@ class JobRunner {
     // Makes the engine for dense tables that workers keep. Null: jobs with such tables fail.
     std::function<absl::StatusOr<std::unique_ptr<Collective>>(const JobConfig& config)>
         make_collective;
-    Env* env = nullptr;  // for the files of checkpoints and models
+    Env* env = nullptr;       // for the files of checkpoints and models
+    std::string line_counts;  // JobContext
+    Env* log_env = nullptr;   // JobContext
     // Called when a report should not wait for its time, such as after a cut. May be null.
     std::function<void()> report_soon;
     std::function<void(const std::string&)> log;

@@ -287,6 +287,8 @@ void WorkerServer::RunJobs() {
                                         : std::move(made);
       };
       run.env = confined_ != nullptr ? confined_.get() : options_.env;
+      run.line_counts = absl::StrCat(options_.identity.log_dir, "/line_counts");
+      run.log_env = options_.env;
       run.member.max_message_bytes = LargestMessageBytes(options_.identity);
       run.member.clock = options_.clock;
       run.report_soon = [this] { session_->ReportSoon(); };

@@ -29,6 +29,7 @@ class FakeStoreEnv {
     env_ = std::make_unique<PlacesEnv>(std::move(options));
   }
   Env* get() { return env_.get(); }
+  void Pass(absl::Duration time) { clock_.Advance(time); }
 
   FakeStore store;
   FakeTransport transport;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "model/data/read_examples.h"
+#include "tests/common/places/fake_store_env.h"
 #include "tests/model/data/files_for_test.h"
 #include "tests/model/features/schema_for_test.h"
 #include "tests/worker/fakes.h"
@@ -16,6 +17,7 @@ namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 class CsvModel : public FakeModel {
  public:
@@ -93,7 +95,7 @@ class DataIndexTest : public ::testing::Test {
     spec_.set_worker_num(ranks);
     context_.rank = rank;
     *table = PieceTable();
-    auto files = DataFiles::See(spec_.config(), Env::Real());
+    auto files = DataFiles::See(spec_.config(), data_env_);
     EXPECT_TRUE(files.ok()) << files.status();
     context_.files = *files;
     IndexReport report;
@@ -129,6 +131,7 @@ class DataIndexTest : public ::testing::Test {
                                                    {4, LinesOfCsv(200)}}));
   }
 
+  Env* data_env_ = Env::Real();
   const TempFolder folder_;
   std::vector<std::string> paths_;
   JobSpec spec_;
@@ -205,6 +208,66 @@ TEST_F(DataIndexTest, PiecesDoNotDependOnCachesOfOtherJobs) {
     EXPECT_EQ(warm.pieces[i].end, cold.pieces[i].end) << i;
     EXPECT_EQ(warm.pieces[i].lines, cold.pieces[i].lines) << i;
   }
+}
+
+TEST_F(DataIndexTest, TextOnAStoreIsCountedOnceForAVersionOfIt) {
+  FakeStoreEnv env;
+  spec_.mutable_config()->mutable_data()->clear_train_files();
+  spec_.mutable_config()->mutable_data()->set_cache(false);
+  for (std::string& path : paths_) {
+    const std::string name = "b/" + path.substr(path.rfind('/') + 1);
+    env.store.Put(name, *Env::Real()->ReadFile(path));
+    path = "s3://" + name;
+    spec_.mutable_config()->mutable_data()->add_train_files(path);
+  }
+  const auto open = [&] {
+    data_ = std::make_unique<WatchedData>(
+        *DataSource::Create(spec_.config().data(), model_->schema(), env.get()));
+    context_.data = data_.get();
+  };
+  data_env_ = env.get();
+  context_.line_counts = folder_.Path("line_counts");
+  context_.log_env = Env::Real();
+  open();
+  const PieceTable counted = IndexAll(2);
+  EXPECT_EQ(data_->counts.size(), 4u);  // one is empty
+  const auto text_again = [&](uint32_t ranks) {
+    open();
+    const PieceTable again = IndexAll(ranks);
+    EXPECT_EQ(again.pieces.size(), counted.pieces.size());
+    for (size_t i = 0; i < again.pieces.size(); ++i) {
+      EXPECT_EQ(again.pieces[i].begin, counted.pieces[i].begin) << i;
+      EXPECT_EQ(again.pieces[i].end, counted.pieces[i].end) << i;
+      EXPECT_EQ(again.pieces[i].lines, counted.pieces[i].lines) << i;
+    }
+    return data_->counts;
+  };
+  EXPECT_THAT(text_again(2), IsEmpty());
+  // A line that a killed process has left, and one that somebody has changed.
+  std::string kept = *Env::Real()->ReadFile(context_.line_counts);
+  kept[kept.size() - 2] ^= 1;
+  ASSERT_TRUE(Env::Real()->WriteFile(context_.line_counts, {kept, "0123"}).ok());
+  EXPECT_EQ(text_again(2).size(), 1u);
+  // Other versions and other formats are counted.
+  EXPECT_FALSE(text_again(3).empty()) << "other shares";
+  CsvFormat* const csv = spec_.mutable_config()->mutable_data()->mutable_csv();
+  const CsvFormat with_header = *csv;
+  csv->set_header(false);
+  csv->add_columns("y");
+  csv->add_columns("n");
+  open();
+  IndexAll(2);
+  EXPECT_EQ(data_->counts.size(), 4u);
+  *csv = with_header;
+  std::string other = env.store.objects()["b/d.csv"];
+  other[other.rfind('\n')] = ' ';
+  other[other.size() / 2] = '\n';
+  env.store.Put("b/d.csv", other);
+  env.Pass(PlacesEnv::kVersionHolds);
+  open();
+  IndexAll(2);
+  EXPECT_EQ(data_->counts.size(), 1u);
+  EXPECT_EQ(data_->counts.count("s3://b/d.csv"), 1u);
 }
 
 TEST_F(DataIndexTest, CachedPiecesAreCountedWithoutReadingText) {
