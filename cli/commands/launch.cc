@@ -146,8 +146,6 @@ absl::StatusOr<LocalCluster::Options> ClusterOptions(const ParsedCommand& comman
     return absl::InvalidArgumentError(
         absl::StrCat("--server_num=", server_num, " is out of range; give 0 to 1000 pservers"));
   }
-  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
-  SLUICE_RETURN_IF_ERROR(CheckShards(job, model->tables(), static_cast<uint32_t>(server_num)));
   if (ChoosesPservers(command) && job.evaluate_only()) {
     return absl::InvalidArgumentError(
         "--server_num=auto measures training, and evaluate_only trains nothing; give a number");
@@ -200,6 +198,16 @@ absl::Status ChoosePservers(const JobConfig& job, LocalCluster::Options* options
                                     static_cast<int>(job.worker_num()));
   *options->config.mutable_limits() = limits.limits();
   return absl::OkStatus();
+}
+
+// The scheduler would refuse such tables, too, but only when the cluster runs.
+absl::Status CheckTables(const ParsedCommand& command, const JobConfig& job, size_t pservers) {
+  if (NamesHosts(command)) {
+    SLUICE_ASSIGN_OR_RETURN(const HostsPlan plan, HostsPlanOf(command));
+    pservers = plan.placement.pservers.size();
+  }
+  SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
+  return CheckShards(job, model->tables(), static_cast<uint32_t>(pservers));
 }
 
 // Uses or refuses the folder that --log_dir names. Without the flag, every launch gets a folder of
@@ -275,6 +283,11 @@ int Launch(const ParsedCommand& command) {
   if (!request.ok()) return ReportError(request.status());
   auto options = ClusterOptions(command, *job);
   if (!options.ok()) return ReportError(options.status());
+  const auto check_tables = [&] {
+    return CheckTables(command, *job, static_cast<size_t>(options->config.pservers_size()));
+  };
+  const absl::Status tables = check_tables();
+  if (!tables.ok()) return ReportError(tables);
   DataCheckReport data;
   const absl::Status files = CheckFiles(*request, command.Text("job"), &data);
   if (!files.ok()) return ReportError(files);
@@ -303,6 +316,8 @@ int Launch(const ParsedCommand& command) {
     const absl::Status chosen = ChoosePservers(*job, &*options);
     if (absl::IsCancelled(chosen)) return StopSignal::Wait();
     if (!chosen.ok()) return ReportError(chosen);
+    const absl::Status fit = check_tables();
+    if (!fit.ok()) return ReportError(fit);
   }
   // This comes after all checks, so that a launch that starts nothing takes no folder.
   auto logs = LogsOf(command);

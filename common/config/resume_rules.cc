@@ -142,7 +142,8 @@ absl::Status CheckResume(const JobConfig& saved, const JobConfig& job) {
 std::string OrStartAnew(const std::string& dir) {
   return absl::StrCat("; or start a new job with what the checkpoint holds: without --resume, in ",
                       "another --output_dir, with --set initial_checkpoint=", dir,
-                      " (--overwrite starts from the beginning, and the checkpoint is lost)");
+                      ", or initial_model for other optimizers (--overwrite starts from the "
+                      "beginning, and the checkpoint is lost)");
 }
 
 absl::Status CheckSubmission(const SubmitJobRequest& request) {

@@ -197,6 +197,11 @@ constexpr uint64_t kFirstEpochNumber = uint64_t{1} << 63;
 
 }  // namespace
 
+bool IsCheckpointName(absl::string_view name) {
+  uint64_t step = 0;
+  return ParseStep(name, &step);
+}
+
 std::string CheckpointFolder(const std::string& root, uint64_t step) {
   return absl::StrCat(root, "/", kFolder, step);
 }

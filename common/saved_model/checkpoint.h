@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/env.h"
 #include "proto/config.pb.h"
 #include "proto/model.pb.h"
@@ -30,6 +31,8 @@ namespace sluice {
 
 // ROOT/step-N.
 std::string CheckpointFolder(const std::string& root, uint64_t step);
+// Whether a folder of this name is one that CheckpointFolder has named.
+bool IsCheckpointName(absl::string_view name);
 // The save_id of a job's checkpoint `number`. All processes derive the same one; no two saves into
 // a folder share it.
 std::string CheckpointSaveId(uint64_t instance, uint64_t number);

@@ -454,10 +454,15 @@ void RemoveModel(const std::string& dir, Env* env) {
   env->RemoveDir(dir).IgnoreError();  // fails when somebody else's file is there
 }
 
-absl::Status GiveUpSaves(const std::string& dir, Env* env) {
-  return env->GiveUpFiles(dir, [](const std::string& name) {
+absl::Status GiveUpSaves(const std::string& dir,
+                         const std::function<bool(const std::string&)>& holds_saves, Env* env) {
+  return env->GiveUpFiles(dir, [&](const std::string& name) {
+    const size_t slash = name.find('/');
+    const bool here = slash == std::string::npos
+                          ? holds_saves == nullptr
+                          : holds_saves && holds_saves(name.substr(0, slash));
     // Deeper names are those of a job whose folder is below this one.
-    return KindOfName(name.substr(name.find('/') + 1)).has_value();
+    return here && KindOfName(name.substr(slash + 1)).has_value();
   });
 }
 

@@ -73,9 +73,11 @@ absl::Status PrepareCheckpoint(const std::string& dir, const JobConfig& job, Man
 // there.
 absl::Status CommitModel(const std::string& dir, Env* env, const std::string& save_id = "",
                          const std::function<absl::Status()>& owned = nullptr);
-// Gives up the files that killed processes have begun for saves in DIR, or right below a folder of
-// it, and not finished (Env::GiveUpFiles). The caller knows that no save is being made there.
-absl::Status GiveUpSaves(const std::string& dir, Env* env);
+// Gives up the files that killed processes have begun for saves and not finished
+// (Env::GiveUpFiles): in DIR, or in those folders right below it that `holds_saves`. The caller
+// knows that no save is being made there.
+absl::Status GiveUpSaves(const std::string& dir,
+                         const std::function<bool(const std::string&)>& holds_saves, Env* env);
 // Removes the files of a save that will not be committed. The model in force stays.
 void DiscardModel(const std::string& dir, Env* env, const std::string& save_id);
 // The saves in DIR that are prepared and not in force.

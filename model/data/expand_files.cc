@@ -238,7 +238,8 @@ class Expansion {
     const auto known = matched_.find(pattern);
     auto found = known != matched_.end() ? known->second : env_->Match(pattern, names_left_);
     if (!found.ok()) {
-      const bool missing = absl::IsNotFound(found.status()) && absl::StartsWith(pattern, "s3://");
+      const bool missing = absl::IsNotFound(found.status()) && absl::StartsWith(pattern, "s3://") &&
+                           pattern.find_first_of("*?[{") == std::string::npos;
       if (const std::string below = missing ? PatternBelow(pattern) : ""; !below.empty())
         return IsFolder(pattern, below);
       return absl::Status(found.status().code(), absl::StrCat("cannot find data file \"", pattern,

@@ -155,12 +155,21 @@ absl::Status JobFolder::CheckOwned() {
 }
 
 void JobFolder::GiveUpUploads(const JobConfig& config) {
-  std::vector<std::string> folders = {ModelFolder(config), CheckpointRoot(config)};
-  if (config.has_export_()) folders.push_back(ExportRoot(config));
-  for (const std::string& folder : folders) {
-    const absl::Status given_up = GiveUpSaves(folder, env_);
+  const auto is_export = [](const std::string& name) {
+    uint64_t instance = 0, cut = 0;
+    return ParseExportName(name, &instance, &cut);
+  };
+  std::vector<std::pair<std::string, std::function<bool(const std::string&)>>> folders = {
+      {ModelFolder(config), nullptr}};
+  // Another job may be writing to a folder that this one names and does not own: it never began, or
+  // only its end is written again.
+  if (config.checkpoint().dir().empty() || checkpoints_owner_.has_value())
+    folders.emplace_back(CheckpointRoot(config), IsCheckpointName);
+  if (exports_owner_.has_value()) folders.emplace_back(ExportRoot(config), is_export);
+  for (const auto& [folder, holds_saves] : folders) {
+    const absl::Status given_up = GiveUpSaves(folder, holds_saves, env_);
     if (given_up.ok()) continue;
-    if (!absl::IsUnimplemented(given_up) && !std::exchange(left_uploads_, true)) {
+    if (!std::exchange(left_uploads_, true)) {
       Warn(absl::StrCat("uploads of killed processes may remain, which cost storage: ",
                         given_up.message(), "; docs/stores.md says how the store removes them"));
     }

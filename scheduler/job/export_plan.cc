@@ -1,7 +1,6 @@
 #include "scheduler/job/export_plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -15,6 +14,8 @@ constexpr uint32_t kMostFailures = 2;
 // Exports in a row that outlast their interval before a warning says so: a base takes longer than
 // the deltas.
 constexpr uint32_t kMostLate = 3;
+constexpr absl::string_view kAllRows =
+    "; nothing is lost: a base has all rows that the tables have";
 
 // Whether a part that was made with `since` has all rows from `wanted` on, and names what has gone.
 bool Covers(const google::protobuf::RepeatedField<uint64_t>& since,
@@ -68,8 +69,7 @@ absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t inst
     facts->set_rows(facts->rows() + part.rows());
     facts->set_gone(facts->gone() + part.gone());
     if (!part.error().empty()) {
-      no_delta = absl::StrCat("pserver ", i, ": ", part.error(),
-                              "; nothing is lost, a base has all rows that the tables have");
+      no_delta = absl::StrCat("pserver ", i, ": ", part.error());
     }
   }
   const auto least = std::min_element(steps_.begin(), steps_.end());
@@ -77,12 +77,12 @@ absl::Status ExportPlan::Fill(const std::vector<HostedCut>& parts, uint64_t inst
   if (bases == made) {  // whole, even if a delta would have done
     if (no_delta.empty()) return absl::OkStatus();
     status_.set_new_base(no_delta);
-    warning_ = absl::StrCat("the export is a new base: ", no_delta);
+    warning_ = absl::StrCat("the export is a new base: ", no_delta, kAllRows);
     return absl::OkStatus();
   }
   if (!no_delta.empty()) {
-    EndChain(no_delta);
-    return absl::UnavailableError(absl::StrCat(no_delta, " and follows"));
+    EndChain(absl::StrCat(no_delta, kAllRows));
+    return absl::UnavailableError(absl::StrCat(no_delta, "; a new base follows"));
   }
   // A part of a base does not name what has gone.
   if (!covers) {
@@ -116,14 +116,13 @@ void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, abs
   status_.set_bases(status_.bases() + base);
   status_.clear_last_error();
   pace_.BeginInterval(now);
-  NoteLate(manifest.global_step(), now - begun_at);
   if (base) {
     base_rows_ = facts.rows();
     gone_ = deltas_ = 0;
-    return;
+  } else {
+    gone_ += facts.gone();
+    ++deltas_;
   }
-  gone_ += facts.gone();
-  ++deltas_;
   if (gone_ > base_rows_) {
     EndChain(absl::StrCat("the deltas name ", gone_, " keys of rows that have expired, or were ",
                           "evicted or deleted, and the base has ", base_rows_, " rows; nothing is ",
@@ -132,28 +131,24 @@ void ExportPlan::Completed(const Manifest& manifest, const std::string& dir, abs
     since_.clear();  // nobody needs to be warned of it
     status_.set_new_base(absl::StrCat("the chain has ", deltas_, " deltas"));
   }
+  NoteLate(manifest.global_step(), now - begun_at);
 }
 
 void ExportPlan::NoteLate(uint64_t step, absl::Duration took) {
-  const uint64_t every_steps = config_.every_steps();
+  // Seconds are counted from the end of an export.
+  if (config_.every_steps() == 0) return;
   const uint64_t steps = pace_.step() - std::min(step, pace_.step());
-  const double seconds = absl::ToDoubleSeconds(took);
-  const bool late =
-      every_steps > 0 ? steps >= every_steps : took >= absl::Seconds(config_.every_s());
-  late_ = late ? late_ + 1 : 0;
-  if (late_ < kMostLate || said_late_) return;
+  late_ = steps >= config_.every_steps() ? late_ + 1 : 0;
+  // Another warning goes first; the next late export is told of.
+  if (late_ < kMostLate || said_late_ || !warning_.empty()) return;
   said_late_ = true;
   // The advice leaves half of the time between two exports.
-  const std::string asked = every_steps > 0 ? absl::StrCat("every_steps: ", every_steps)
-                                            : absl::StrCat("every_s: ", config_.every_s());
-  const std::string advised = every_steps > 0 ? absl::StrCat("every_steps: ", 2 * steps)
-                                              : absl::StrCat("every_s: ", std::ceil(2 * seconds));
   warning_ = absl::StrFormat(
-      "export { %s } asks for exports more often than they can be written: each of the last %d "
-      "took "
-      "at least that long, and the newest %.1f s. One is made at a time, and what falls due "
-      "meanwhile is left out; set %s or more, or a faster export.dir",
-      asked, kMostLate, seconds, advised);
+      "export { every_steps: %d } asks for exports more often than they can be written: each of "
+      "the last %d took at least as many steps, and the newest %.1f s. One is made at a time, and "
+      "what falls due meanwhile is left out; set every_steps: %d or more, or give export.dir a "
+      "faster place",
+      config_.every_steps(), kMostLate, absl::ToDoubleSeconds(took), 2 * steps);
 }
 
 void ExportPlan::Failed(const std::string& error, uint64_t step, bool counts) {

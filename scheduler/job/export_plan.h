@@ -65,7 +65,7 @@ class ExportPlan {
   // Without `doing`.
   ExportStatus status(absl::Time now) const;
   // Returns, once, the warning about the first failure after a success, about a chain that ends, or
-  // about exports that take longer than their interval.
+  // about exports that take longer than every_steps.
   std::string TakeWarning();
 
  private:
@@ -82,7 +82,7 @@ class ExportPlan {
   uint64_t gone_ = 0;            // keys that the deltas of the chain name
   uint32_t deltas_ = 0;          // of the chain
   uint32_t failed_ = 0;          // in a row
-  uint32_t late_ = 0;            // exports in a row that took as long as their interval
+  uint32_t late_ = 0;            // exports in a row that took every_steps or more
   bool said_late_ = false;
   absl::Time newest_cut_at_;  // until there is one: the beginning
   ExportStatus status_;

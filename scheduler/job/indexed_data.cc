@@ -85,7 +85,8 @@ absl::Status IndexedData::EndSync() {
   return CannotResume(absl::FailedPreconditionError(absl::StrCat(
       "an epoch has ", steps_per_epoch_, " global steps, but had ",
       resume_->state().steps_per_epoch(), " when the checkpoint was made; the training data",
-      ProgramGivesData(config_) ? " or epoch_steps of the program has changed" : " has changed")));
+      ProgramGivesData(config_) ? " or epoch_steps of the program has changed" : " has changed",
+      "; give those of the checkpoint's job")));
 }
 
 absl::Status IndexedData::CannotResume(const absl::Status& why) const {

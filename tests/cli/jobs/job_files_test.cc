@@ -277,9 +277,9 @@ TEST_F(CanResumeTest, AJobThatDoesNotFitTheCheckpointIsRefused) {
   request_.mutable_config()->mutable_train()->set_epochs(3);
   request_.mutable_config()->mutable_train()->set_batch_size(11);
   // The first way out keeps the checkpoint.
-  EXPECT_THAT(ResumeRefusal(),
-              testing::ContainsRegex("train.batch_size.*value of the checkpoint's job.*"
-                                     "initial_checkpoint=.*/a/b/checkpoints/step-8 .*--overwrite"));
+  EXPECT_THAT(ResumeRefusal(), testing::ContainsRegex(
+                                   "train.batch_size.*value of the checkpoint's job.*"
+                                   "initial_checkpoint=.*/a/b/checkpoints/step-8, .*--overwrite"));
 }
 
 TEST_F(CanResumeTest, ShardsOfATableWhoseRowsGoAreThoseOfTheCheckpoint) {

@@ -93,7 +93,8 @@ TEST_F(JobFolderStoreTest, UploadsOfKilledProcessesAreGivenUpByTheNextJobAndAtTh
     env_.store.BeginUpload("b/out/" + folder + shard);
   };
   const auto begin = [&] {
-    for (const char* folder : {"checkpoints/step-3", "model", "export/1-2"}) killed(folder);
+    for (const char* folder : {"checkpoints/step-3", "model", "export/0000000000000001-000002"})
+      killed(folder);
   };
   OutputAction started = Action(OutputAction::kStarted, "job-1", 1);
   started.config.mutable_export_()->set_every_steps(1);
@@ -101,10 +102,11 @@ TEST_F(JobFolderStoreTest, UploadsOfKilledProcessesAreGivenUpByTheNextJobAndAtTh
   // Of other jobs, and of other programs.
   killed("next/checkpoints/step-3");
   killed("checkpoints/next/step-3");
+  killed("checkpoints/small");
   env_.store.BeginUpload("b/out/model/copy.shard");
   auto folder = Folder();
   ASSERT_TRUE(folder->Begin(started).ok());
-  EXPECT_EQ(env_.store.open_uploads(), 3u);
+  EXPECT_EQ(env_.store.open_uploads(), 4u);
 
   // A pserver dies: its checkpoint is given up, and another is being written.
   killed("checkpoints/step-5");
@@ -113,20 +115,33 @@ TEST_F(JobFolderStoreTest, UploadsOfKilledProcessesAreGivenUpByTheNextJobAndAtTh
   dropped.save_id = kId;
   dropped.manifest.set_global_step(5);
   folder->Discard(dropped);
-  EXPECT_EQ(env_.store.open_uploads(), 4u);
+  EXPECT_EQ(env_.store.open_uploads(), 5u);
 
   // A scheduler that goes on with the job leaves the uploads of its members alone.
   started.again = true;
   auto later = Folder();
   ASSERT_TRUE(later->Begin(started).ok());
-  EXPECT_EQ(env_.store.open_uploads(), 4u);
+  EXPECT_EQ(env_.store.open_uploads(), 5u);
   begin();
   OutputAction ended = Ended("job-1", 1);
   ended.config = started.config;
   const absl::Status end = later->End(ended);
   EXPECT_TRUE(end.ok()) << end;
-  EXPECT_EQ(env_.store.open_uploads(), 3u);
+  EXPECT_EQ(env_.store.open_uploads(), 4u);
   EXPECT_TRUE(later->TakeWarnings().empty());
+}
+
+TEST_F(JobFolderStoreTest, AJobThatNeverBeganLeavesTheUploadsOfAnotherInFoldersThatBothName) {
+  const std::string shard = absl::StrCat("/t-0.", kId, ".shard");
+  for (const char* folder : {"b/saves/step-3", "b/deltas/0000000000000001-000002"})
+    env_.store.BeginUpload(folder + shard);
+  OutputAction cancelled = Ended("job-1", 1);
+  cancelled.result.set_status("cancelled");
+  cancelled.config.mutable_checkpoint()->set_dir("s3://b/saves");
+  cancelled.config.mutable_export_()->set_every_steps(1);
+  cancelled.config.mutable_export_()->set_dir("s3://b/deltas");
+  ASSERT_TRUE(Folder()->End(cancelled).ok());
+  EXPECT_EQ(env_.store.open_uploads(), 2u);
 }
 
 TEST_F(JobFolderStoreTest, AStoreThatRefusesToListUploadsCostsOneWarning) {

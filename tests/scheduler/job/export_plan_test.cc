@@ -190,16 +190,14 @@ TEST_F(ExportPlanTest, ExportsThatTakeLongerThanTheirIntervalAreSaidOnce) {
               testing::AllOf(HasSubstr("every_steps: 10 "), HasSubstr("every_steps: 34 or more"),
                              HasSubstr("newest 1.0 s")));
   EXPECT_EQ(make({9, 10, 10, 10, 10}), "");
+  // Seconds begin at the end of the one before.
   ExportConfig seconds;
   seconds.set_every_s(1);
   ExportPlan by_time(seconds, "/export", 0, kStart);
-  Manifest manifest;
-  for (const double took : {1.0, 0.9, 1.0, 1.0}) {
-    by_time.Completed(manifest, "/x", At(1), At(1) + absl::Seconds(took));
+  for (int i = 0; i < 5; ++i) {
+    by_time.Completed(Manifest(), "/x", At(1), At(3));
     EXPECT_EQ(by_time.TakeWarning(), "");
   }
-  by_time.Completed(manifest, "/x", At(1), At(1) + absl::Seconds(2.2));
-  EXPECT_THAT(by_time.TakeWarning(), HasSubstr("every_s: 5 or more"));
 }
 
 TEST_F(ExportPlanTest, AChainOfManyDeltasEndsByItself) {
