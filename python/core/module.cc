@@ -382,8 +382,9 @@ class Worker {
     batch->given_as = given_as;
     return sources->Give(number, std::move(batch));
   }
-  // Rows of a batch of a table: train.batch_size, with what flags of the launch say.
+  // Of the job, with what flags of the launch say: the rows of a batch of a table, and the seed.
   size_t BatchRows() const { return ServedJob().train().batch_size(); }
+  uint64_t Seed() const { return ServedJob().train().seed(); }
   // The columns of an object with __arrow_c_stream__, for the newest request.
   std::shared_ptr<GivenRows> TableRows(const nb::capsule& stream, uint32_t rank,
                                        uint32_t world_size, uint64_t start) {
@@ -665,6 +666,7 @@ NB_MODULE(_core, m) {
       .def("pass_on", &Worker::Pass, "epochs_done"_a, "number"_a, "what"_a)
       .def("await_source", &Worker::AwaitSource, "wait"_a = true)
       .def("batch_rows", &Worker::BatchRows)
+      .def("seed", &Worker::Seed)
       .def("table_rows", &Worker::TableRows, "stream"_a, "rank"_a, "world_size"_a, "start"_a)
       .def("counted_source", &Worker::CountedSource, "number"_a, "batches"_a)
       .def("keep_source_state", &Worker::KeepSourceState, "epoch"_a, "batches"_a, "state"_a)

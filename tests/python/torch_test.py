@@ -39,7 +39,7 @@ from sluice.torch import _check  # noqa: E402
 from sluice.torch._declare import declare  # noqa: E402
 from sluice.torch._embedding import Batch, columns_of_numbers  # noqa: E402
 from sluice.torch._reports import StepCount  # noqa: E402
-from sluice.torch._source import Converter  # noqa: E402
+from sluice.torch._source import Converter, SourceReader  # noqa: E402
 from sluice.torch._torchrun import TorchRanks  # noqa: E402
 from sluice.torch._worker import _Views  # noqa: E402
 from sluice._member import shortened  # noqa: E402
@@ -2015,6 +2015,51 @@ class SourceTest(FakeWorkerTest):
         self.assertEqual(self.core.events.count(("stop",)), 1)
         self.assertEqual(self.go_on_at(torch.utils.data.DataLoader(given(6), batch_size=None), 4), [4, 5])
         self.assertEqual(self.go_on_at(given(3), 7), [])
+
+    def orders(self, loader, *requests):
+        """The batches that a process reads from a loader for each request (epoch, start), by the number of its first example."""
+        core = fake_core.Core(SLOTS)
+        for request in (*((i, "train", 0, 1, *request) for i, request in enumerate(requests)), None):
+            core.requests.put(request)
+        SourceReader(core, loader, None, None)._thread.join()
+        orders = [[]]
+        while not core.given.empty():
+            batch = core.given.get()
+            orders = [*orders, []] if batch is None else [*orders[:-1], [*orders[-1], batch[4][0][0]]]
+        return orders[:-1]
+
+    def test_the_order_of_a_loader_depends_on_its_epoch_alone(self):
+        made = given(8)
+        data = torch.utils.data
+        random_sampler = lambda **more: data.BatchSampler(data.RandomSampler(made, **more), 1, False)
+        first = lambda batches: batches[0]
+        loaders = {
+            "shuffles": lambda: data.DataLoader(made, batch_size=None, shuffle=True),
+            "keeps its processes": lambda: data.DataLoader(made, batch_size=None, shuffle=True, num_workers=1,
+                                                           persistent_workers=True, generator=torch.Generator().manual_seed(5)),
+            "a sampler": lambda: data.DataLoader(made, batch_size=None, sampler=data.WeightedRandomSampler([1.0] * 8, 8)),
+            "a sampler of batches": lambda: data.DataLoader(made, batch_sampler=random_sampler(), collate_fn=first),
+            "a generator of the script": lambda: data.DataLoader(
+                made, batch_sampler=random_sampler(generator=torch.Generator().manual_seed(5)), collate_fn=first),
+            "torch's generator": lambda: data.DataLoader(made, batch_size=None, shuffle=True, generator=torch.default_generator),
+        }
+        for name, make in loaders.items():
+            with self.subTest(name):
+                torch.manual_seed(1)
+                epochs = self.orders(make(), (0, 0), (1, 0))
+                self.assertEqual([len(order) for order in epochs], [8, 8])
+                self.assertNotEqual(*epochs)
+                torch.manual_seed(2)
+                self.assertEqual(self.orders(make(), (1, 3)), [epochs[1][3:]])
+
+    def test_a_loader_draws_nothing_from_the_generator_of_the_steps(self):
+        made = given(4)
+        data = torch.utils.data
+        for source in (data.DataLoader(made, batch_size=None, shuffle=True), data.DataLoader(made, batch_size=None),
+                       lambda *_: data.DataLoader(made, batch_size=None, num_workers=1)):
+            before = torch.get_rng_state()
+            self.assertEqual(len(self.orders(source, (0, 0))[0]), 4)
+            self.assertTrue(torch.equal(torch.get_rng_state(), before))
 
     def test_a_loader_of_torchdata_goes_on_from_its_newest_state(self):
         try:

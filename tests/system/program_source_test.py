@@ -48,6 +48,7 @@ parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--epoch_steps", type=int)
 parser.add_argument("--loader", type=int, default=0)  # processes of a DataLoader
 parser.add_argument("--stateful", action="store_true")  # the source is a loader with a state
+parser.add_argument("--shuffled", action="store_true")  # the source is a loader that shuffles
 parser.add_argument("--late", default="/none")  # rank 0 starts when this file is gone
 parser.add_argument("--endless", action="store_true")
 parser.add_argument("--short", type=int, default=0)  # batches that rank 1 lacks
@@ -173,6 +174,8 @@ def main():
                                       "eval_source": eval_source if arguments.evaluate else None}
     if arguments.stateful:
         own["source"] = Loader()
+    if arguments.shuffled:
+        own["source"] = torch.utils.data.DataLoader(Loader().made, batch_size=None, shuffle=True)
     if arguments.table:
         own = {"source": table_of(TABLE), "eval_source": table_of(EVAL) if arguments.evaluate else None}
     if arguments.mixed:
@@ -416,9 +419,10 @@ class ProgramSourceTest(DisturbedLaunchTest):
         self.assertEqual(results[0]["model_digest"], results[1]["model_digest"])
         self.assertEqual(results[0]["eval"]["auc"], results[1]["eval"]["auc"])
 
-    def check_same_bits_after_kill(self, role, rank, *flags):
-        undisturbed, _ = self.train("--a_sync=false", name="undisturbed", arguments=["--epochs=30"])
-        launcher = self.start_training("--a_sync=false", *flags, arguments=["--epochs=30"])
+    def check_same_bits_after_kill(self, role, rank, *flags, arguments=()):
+        arguments = ["--epochs=30", *arguments]
+        undisturbed, _ = self.train("--a_sync=false", name="undisturbed", arguments=arguments)
+        launcher = self.start_training("--a_sync=false", *flags, arguments=arguments)
         self.await_step(launcher, self.random.randrange(60, 400))
         kill_unless_over(self.pid_of(role, rank), signal.SIGKILL)
         result = self.result(launcher)
@@ -427,7 +431,10 @@ class ProgramSourceTest(DisturbedLaunchTest):
         return result["recovery"]
 
     def test_a_killed_worker_changes_no_bit(self):
-        self.assertEqual(self.check_same_bits_after_kill("worker", 1)["worker_losses"], 1)
+        """A loader shuffles, and the network draws masks: neither sees what the other draws."""
+        script = (self.tmp / "train.py").read_text()
+        (self.tmp / "train.py").write_text(script.replace("nn.ReLU(), nn.Linear(8, 1)", "nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1)"))
+        self.assertEqual(self.check_same_bits_after_kill("worker", 1, arguments=["--shuffled"])["worker_losses"], 1)
 
     def test_a_killed_pserver_changes_no_bit(self):
         recovery = self.check_same_bits_after_kill("pserver", 0, "--set=checkpoint.every_steps=50")

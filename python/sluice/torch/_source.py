@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import os
@@ -162,16 +163,53 @@ def _wrong_type(name: str, found: object, expected: str) -> ValueError:
     return ValueError(f"the batch's {name!r} has the dtype {found}; expected {expected}")
 
 
+def seed_of(*parts: object) -> int:
+    """A seed for a generator of torch, from what it shall depend on."""
+    text = " ".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+
+
+class _Generator(torch.Generator):
+    """One of ours, in a loader or a sampler to which the script has given none."""
+
+
+def seed_draws(batches: Any, seed: int) -> list[torch.Generator]:
+    """Lets a loader and its samplers draw from generators of ours, beginning with this seed.
+
+    Without one they draw from torch's own, which the loop seeds before each batch, on another thread. A loader draws the seeds
+    of its processes alone, so it always gets one of ours. Returns the samplers' generators that the script has made.
+    """
+    if not hasattr(batches, "sampler"):
+        return []
+    made = []
+    for part in (batches, *_samplers(batches)):
+        generator = getattr(part, "generator", part)
+        if generator in (None, torch.default_generator) or (part is batches and isinstance(generator, torch.Generator)):
+            part.generator = _Generator().manual_seed(seed)
+        elif isinstance(generator, _Generator):
+            generator.manual_seed(seed)
+        elif isinstance(generator, torch.Generator):
+            made.append(generator)
+    return made
+
+
+def _samplers(batches: Any) -> list[Any]:
+    batch_sampler = getattr(batches, "batch_sampler", None)
+    found = (getattr(batches, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
+    return [sampler for sampler in found if sampler is not None]
+
+
 class Loader:
     """An iterable that gives the batches of an epoch each time it is iterated, such as a ``DataLoader``.
 
     It has no position. If it has ``state_dict()`` and ``load_state_dict()``, as torchdata's StatefulDataLoader, a state is
     kept now and then, which goes into checkpoints. It goes on from the newest state that fits, or from the beginning of the
-    epoch, and what is left up to the position is read and dropped.
+    epoch, and what is left up to the position is read and dropped. So its order must depend on the epoch alone: see
+    ``seed_draws``; generators that the script has made begin each epoch anew, from their first seed and the epoch.
 
     Args:
         core: The worker, which keeps the states.
-        batches: The iterable. Its own ``set_epoch`` and those of its sampler and dataset are called for each epoch.
+        batches: The iterable. Its own ``set_epoch`` and those of its samplers and dataset are called for each epoch.
     """
 
     STATE_EVERY = 64  # batches from one state to the next
@@ -180,11 +218,13 @@ class Loader:
         self._core = core
         self._batches = batches
         self._has_state = all(hasattr(batches, name) for name in ("state_dict", "load_state_dict"))
+        self._first_seeds: dict[torch.Generator, int] = {}
 
-    def read(self, epoch: int, start: int) -> Iterator[Mapping[str, Any]]:
-        """The batches of the epoch from number ``start`` on."""
-        for part in ("", "sampler", "batch_sampler", "dataset"):
-            owner: Any = getattr(self._batches, part, None) if part else self._batches
+    def read(self, epoch: int, start: int, seed: int) -> Iterator[Mapping[str, Any]]:
+        """The batches of the epoch from number ``start`` on. ``seed`` is the epoch's (``seed_draws``)."""
+        for generator in seed_draws(self._batches, seed):
+            generator.manual_seed(seed_of(self._first_seeds.setdefault(generator, generator.initial_seed()), epoch))
+        for owner in (self._batches, *_samplers(self._batches), getattr(self._batches, "dataset", None)):
             if hasattr(owner, "set_epoch"):
                 owner.set_epoch(epoch)
         began = time.monotonic()
@@ -326,13 +366,15 @@ class SourceReader:
             return
         if self._converter is None:
             self._converter = Converter(self._core.numbers(), self._core.features(), self._padding)
+        seed = seed_of(self._core.seed(), epoch, "source", rank)
         if kind == "train" and self._loader is not None:
             _check_own_rank(rank, world)
-            given = self._loader.read(epoch, start)
-        elif kind == "train":
-            given = iter(self._source(rank, world, epoch, start))
+            given = self._loader.read(epoch, start, seed)
         else:
-            given = iter(self._eval_source(rank, world) if callable(self._eval_source) else self._eval_source)
+            arguments = (rank, world, epoch, start) if kind == "train" else (rank, world)
+            made = own(*arguments) if callable(own) else own
+            seed_draws(made, seed)
+            given = iter(made)
         try:
             for batch in given:
                 if not self._give(number, self._converter.convert(batch)):

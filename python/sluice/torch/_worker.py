@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -23,7 +22,7 @@ from ._embedding import Batch, Place, columns_of_numbers
 from ._group import Group, OnEpochEnd
 from ._reports import Metric, Metrics, OutputCheck, StepCount, StepLog, Value
 from ._result import JobResult
-from ._source import EvalSource, Padding, Source, SourceReader, columns_of, is_columns
+from ._source import EvalSource, Padding, Source, SourceReader, columns_of, is_columns, seed_of
 from ._state import Load, ProgramState, Save
 from ._torchrun import ranks_of_launcher
 
@@ -628,7 +627,7 @@ class Worker:
             parameter.grad = None
         if self._own_rank is None:
             self._own_rank = self.rank
-        torch.default_generator.manual_seed(_seed(turn.seed, turn.epoch, turn.step, self._own_rank))
+        torch.default_generator.manual_seed(seed_of(turn.seed, turn.epoch, turn.step, self._own_rank))
         self._turn = turn
         self._batch, _ = self._batch_of(turn)
         self._unanswered = False
@@ -874,9 +873,3 @@ def _loss_value(loss: Tensor | float, batch: Batch) -> float:
 def _check_weight(weight: float | None) -> None:
     if weight is not None and not 0 <= float(weight) < math.inf:
         raise ValueError(f"the weight of a step is {float(weight)}; it is a finite number that is not negative")
-
-
-def _seed(seed: int, epoch: int, step: int, rank: int) -> int:
-    """The seed of torch's generator, the same when a step is replayed."""
-    text = f"{seed} {epoch} {step} {rank}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
