@@ -1,10 +1,13 @@
 """The wheel works in a clean environment: without our packages, PATH and LD_LIBRARY_PATH.
 
-SLUICE_WHEEL is the wheel, SLUICE_WHEEL_PYTHON an interpreter for which it is made: `./dev wheel --test`.
+SLUICE_WHEEL is the wheel, SLUICE_WHEEL_PYTHON an interpreter for which it is made: `./dev wheel --test`. SLUICE_TORCH_PYTHON is an
+interpreter of the same version with torch, for the test of a PyTorch program.
 """
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,8 @@ import zipfile
 
 WHEEL = os.environ.get("SLUICE_WHEEL", "")
 PYTHON = os.environ.get("SLUICE_WHEEL_PYTHON", "python3")
+TORCH_PYTHON = os.environ.get("SLUICE_TORCH_PYTHON", "")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_BYTES = 40_500_000
 if not WHEEL:
     print("SKIPPED, NOT PASSED: wheel_test needs a wheel; ./dev wheel --test", file=sys.stderr)
@@ -59,6 +64,28 @@ class WheelTest(unittest.TestCase):
     def test_2_a_script_launches_predicts_and_loads(self):
         (self.folder / "script.py").write_text(SCRIPT)
         self.assertIn("AUC", self.run_clean("python", "script.py"))
+
+    def test_3_the_first_program_of_the_guide_trains(self):
+        where = "import pathlib, sys, torch; print(*sys.version_info[:2], pathlib.Path(torch.__file__).parents[1])"
+        found = subprocess.run([shutil.which(TORCH_PYTHON) or "false", "-c", where], capture_output=True, text=True).stdout
+        package = next((self.folder / "env/lib").glob("python*/site-packages"))
+        version = package.parent.name[len("python"):].split(".")
+        if found.split()[:2] != version:
+            print("SKIPPED, NOT PASSED: a program with the wheel needs SLUICE_TORCH_PYTHON, a Python %s with torch" % ".".join(version),
+                  file=sys.stderr)
+            self.skipTest("no torch")
+        # As if torch were installed beside the wheel.
+        link = package / "torch_test.pth"
+        link.write_text(found.split(maxsplit=2)[2])
+        self.addCleanup(link.unlink)
+        text = (ROOT / "docs" / "python.md").read_text()
+        program = re.search(r"^```python\n(.*?)^```$", text, re.M | re.S)[1]
+        (self.folder / "train.py").write_text(program.replace("data/adult/", "sluice-demo/data/adult/"))
+        out = self.run_clean("sluice", "launch", "--program=train.py", "--server_num=1", "--worker_num=2", "--epochs=1",
+                             "--output_dir=first")
+        result = json.loads((self.folder / "first" / "result.json").read_text())
+        self.assertEqual((result["status"], result["eval"]["examples"]), ("done", 16281), out)
+        self.assertGreater(result["eval"]["auc"], 0.85)
 
     def test_libraries_come_from_the_wheel_or_the_c_runtime(self):
         package = next((self.folder / "env/lib").glob("python*/site-packages"))
