@@ -258,8 +258,9 @@ class ProgramLaunchTest(DisturbedLaunchTest):
         self.assertEqual(done.returncode, expect, done.stdout)
         return done.stdout
 
-    def start_training(self, *flags, name="run", arguments=(), change=lambda text: text):
-        return self.start(*self.flags(self.script(change), *flags, name=name), "--", *arguments, env=ONE_THREAD, log=name + ".out")
+    def start_training(self, *flags, name="run", arguments=(), change=lambda text: text, workers=2):
+        return self.start(*self.flags(self.script(change), *flags, name=name, workers=workers), "--", *arguments, env=ONE_THREAD,
+                          log=name + ".out")
 
 
 def runs_in(cwd, folder):
@@ -550,6 +551,33 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
                 result = json.loads((self.tmp / ("run%d" % rank) / "result.json").read_text())
                 self.assertIn(result["global_step"], (20, 21), out)
                 self.assertEqual(result["examples"], result["global_step"] * 2 * BATCH_SIZE, out)
+
+    def test_a_loop_with_unusual_losses_and_steps_ends_as_the_guide_says(self):
+        step = "            worker.backward(loss)\n"
+        in_step_20 = "            if batch.step == 20:\n                "
+        left_out = "            if batch.step in (20, 21):\n                continue\n"
+        halves = step.replace("worker.backward(loss)", "(loss / 2).backward(retain_graph=True); (loss / 2).backward(); worker.step(loss)")
+        digests = set()
+        for name, text, error in (
+                ("nan", in_step_20 + "loss = loss * float('nan')\n" + step, "FloatingPointError: the loss is nan in epoch 1, step 21"),
+                ("second", step + in_step_20 + "worker.step(loss)\n", "RuntimeError: there is no batch to step: .*"),
+                ("left", left_out + step, None), ("halves", left_out + halves, None)):
+            with self.subTest(name):
+                launcher = self.start_training("--a_sync=false", "--batch_size=1024", name=name, workers=1, arguments=["--epochs=1"],
+                                               change=lambda script: script.replace(step, text))
+                self.await_output(launcher, "failed: " if error else "done", name)
+                self.assertEqual(self.exit_code(launcher, within=30), 1 if error else 0, self.output(name))
+                result = json.loads((self.tmp / name / "result.json").read_text())
+                self.assertEqual(self.output(name).count("Traceback"), 1 if error else 0, self.output(name))
+                if error:
+                    self.assertEqual(result["status"], "failed")
+                    self.assertRegex(self.output(name).splitlines()[-1], "^sluice: train.py: %s$" % error)
+                else:
+                    self.assertEqual((result["status"], result["examples"]), ("done", ADULT_TRAIN_EXAMPLES))
+                    self.assertEqual(self.output(name).count("a batch was left without worker.step()"), 1)
+                    digests.add(result["model_digest"])
+        # Gradients of two backward passes add up.
+        self.assertEqual(len(digests), 1)
 
     def test_errors_before_the_job_end_the_launch_with_the_codes_of_the_command_line(self):
         for name, (old, new), code, error in (
