@@ -192,6 +192,8 @@ def main():
                 assert torch.equal(batch["rows"][:, 0].float(), batch.label)
                 assert torch.equal(batch.rows[:, 3], batch["rows"][:, 3]) and batch["number"] >= 0
             worker.backward(F.binary_cross_entropy_with_logits(model(batch), batch.label))
+            if arguments.files and arguments.slow and os.path.exists(arguments.slow_while):
+                time.sleep(arguments.slow)
             if batch.step == arguments.break_at:
                 break
     if arguments.score and worker.is_main:
@@ -494,14 +496,15 @@ class ProgramSourceTest(DisturbedLaunchTest):
                 "running", "", "", 2)
         return wait_until(look, self.output)
 
-    def test_async_counts_are_exact_after_many_kills(self):
-        slow, epochs = self.tmp / "slow", 10 + 10 * KILLS
+    def check_exact_counts_after_kills(self, kills, *flags, arguments=()):
+        slow, epochs = self.tmp / "slow", 10 + 10 * kills
         slow.touch()
-        launcher = self.start_training("--a_sync=true", "--set=checkpoint.every_steps=200",
-                                       arguments=["--epochs=%d" % epochs, "--slow=0.05", "--slow_while=%s" % slow])
+        began = time.monotonic()
+        launcher = self.start_training("--a_sync=true", "--set=checkpoint.every_steps=200", *flags, arguments=[
+            "--epochs=%d" % epochs, "--slow=0.05", "--slow_while=%s" % slow, *arguments])
         killed = collections.Counter()
         times = []
-        for number in range(KILLS):
+        for number in range(kills):
             self.await_all_members(launcher)
             # One process may die only so often (RestartPolicy).
             pause = times[-KILLS_A_MINUTE] + 60 - time.monotonic() if number >= KILLS_A_MINUTE else 0
@@ -522,6 +525,14 @@ class ProgramSourceTest(DisturbedLaunchTest):
         recovery = result["recovery"]
         self.assertEqual((recovery["worker_losses"], recovery["pserver_losses"], recovery["scheduler_restarts"]),
                          (killed["worker"], killed["pserver"], killed["scheduler"]), self.output())
+        print("%d kills in %.0f s: counts are exact" % (kills, time.monotonic() - began), flush=True)
+
+    def test_async_counts_are_exact_after_many_kills(self):
+        self.check_exact_counts_after_kills(KILLS)
+
+    def test_async_counts_of_native_readers_are_exact_after_kills(self):
+        # Several tasks an epoch, so that both workers train.
+        self.check_exact_counts_after_kills(3, "--set=data.task_bytes=10000", arguments=["--files"])
 
     def test_evaluation_and_ranks_of_different_length(self):
         result, out = self.train("--a_sync=false", arguments=["--epoch_steps=50", "--short=10", "--evaluate", "--score"])
