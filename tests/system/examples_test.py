@@ -40,6 +40,64 @@ print(ours, rmse(*tables))
 '''
 
 
+# Trains two steps of SGD on one batch, in which features have any number of values. The first one leaves all values as they
+# are, so its checkpoint has those with which training starts.
+TWO_STEPS = '''
+import torch
+from torch.nn import functional as F
+import sluice.torch
+from adult import CATEGORIES, NUMBERS
+from deepfm import DeepFM
+
+EXAMPLES, VALUES, MEANS, RATE = 64, 7, ("education", "sex"), 0.5
+JOB = "train { epochs: 1 } checkpoint { every_steps: 1 keep: 3 } optimizers { all { sgd {} learning_rate: %g } }" % RATE
+JOB += "".join('features { name: "%s" numeric {} }' % name for name in NUMBERS)
+JOB += "".join('features { name: "%s" categorical { pooling: %s } }' % (name, "MEAN" if name in MEANS else "SUM") for name in CATEGORIES)
+draw = torch.Generator().manual_seed(1)
+numbers = torch.randn(len(NUMBERS), EXAMPLES, generator=draw)
+label = torch.randint(0, 2, (EXAMPLES,), generator=draw)
+lists = {name: [torch.randint(0, VALUES, (int(n),), generator=draw) for n in torch.randint(0, 4, (EXAMPLES,), generator=draw)]
+         for name in CATEGORIES}
+
+
+def source(rank, world, epoch, start):
+    features = {name: (torch.cat(made), torch.tensor([0, *map(len, made)]).cumsum(0)) for name, made in lists.items()}
+    return (2 * [{**dict(zip(NUMBERS, numbers)), **features, "label": label}])[start:]
+
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    model = DeepFM()
+    with sluice.torch.worker(model, sluice.Job(JOB), source=source) as worker:
+        for batch in worker:
+            worker.backward(F.binary_cross_entropy_with_logits(model(batch), batch.label) * batch.step)
+'''
+
+# Prints by how much each table has moved, and the distance from where plain PyTorch has moved it.
+PLAIN_STEP = '''
+import sys
+import torch
+from torch.nn import functional as F
+import sluice
+from equality_test import Bags, PlainDeepFM
+from two_steps import CATEGORIES, MEANS, NUMBERS, RATE, VALUES, label, lists, numbers
+
+first, last = (sluice.load_model(folder) for folder in sys.argv[1:])
+rows = lambda model, column: [torch.tensor(model.rows(name, range(VALUES), column)) for name in CATEGORIES]
+tables = {column: [torch.nn.Parameter(one) for one in rows(first, column)] for column in ("embedding", "first_order")}
+features = [(name, i) for i, name in enumerate(CATEGORIES)]
+plain = PlainDeepFM(*(Bags(of, features, MEANS) for of in tables.values()), len(CATEGORIES) * 8 + len(NUMBERS))
+plain.load_state_dict({name: torch.tensor(value) for name, value in first.dense.items()}, strict=False)
+values = [[one.tolist() for one in lists[name]] for name in CATEGORIES]
+F.binary_cross_entropy_with_logits(plain(values, numbers.t()), label.float()).backward()
+moved = [(column, torch.stack(of), torch.stack(rows(last, column)), torch.stack([one.grad for one in of])) for column, of in tables.items()]
+moved += [(name, *(torch.tensor(model.dense[name]) for model in (first, last)), value.grad)
+          for name, value in plain.named_parameters() if name in first.dense]
+for name, begin, end, gradient in moved:
+    print(name, float((begin - end).abs().max()), float((begin - end - RATE * gradient).abs().max()))
+'''
+
+
 class ExamplesTest(SluiceTest):
     def check(self, file, examples, auc, *arguments, epochs=1, flags=()):
         done = self.run_program("sluice", "launch", "--program=%s" % file, "--python=%s" % PYTHON, "--server_num=1",
@@ -54,6 +112,21 @@ class ExamplesTest(SluiceTest):
 
     def test_deepfm(self):
         self.check(EXAMPLES / "deepfm.py", ADULT_TRAIN_EXAMPLES, 0.87)
+
+    def test_a_step_of_deepfm_on_lists_is_that_of_plain_pytorch(self):
+        (self.tmp / "two_steps.py").write_text(TWO_STEPS)
+        path = {"PYTHONPATH": ":".join(map(str, (BIN.parent / "python", EXAMPLES, ROOT / "tests" / "python")))}
+        done = self.run_program("sluice", "launch", "--program=two_steps.py", "--python=%s" % PYTHON, "--server_num=2",
+                                "--worker_num=1", "--a_sync=false", "--output_dir=run", env={**os.environ, **path})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        (self.tmp / "plain_step.py").write_text(PLAIN_STEP)
+        done = self.run_program(PYTHON, "-B", "plain_step.py", "run/checkpoints/step-1", "run/model", env={**os.environ, **path})
+        self.assertEqual(done.returncode, 0, done.stdout)
+        tables = re.findall(r"^(\S+) (\S+) (\S+)$", done.stdout, re.M)
+        self.assertEqual(len(tables), 2 + 8, done.stdout)
+        for name, moved, distance in tables:
+            self.assertGreater(float(moved), 0, name)
+            self.assertLessEqual(float(distance), 1e-4 * float(moved), name)
 
     def test_dcn_v2(self):
         self.check(EXAMPLES / "dcn_v2.py", ADULT_TRAIN_EXAMPLES, 0.87)
