@@ -181,6 +181,30 @@ class ExamplesTest(SluiceTest):
         done = self.run_program(PYTHON, look, env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")))
         self.assertIn("(32, 25)", done.stdout)
 
+    def test_the_loop_the_evaluation_and_the_saved_model_of_the_page(self):
+        blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.M | re.S)
+        head, found, _ = blocks[0].replace('"data/adult/', '"%s/data/adult/' % ROOT).partition("\nmodel = Net()\n")
+        self.assertTrue(found)
+        loop, = (block for block in blocks if "batch.first_of_epoch and worker.is_main" in block)
+        hits, found, _ = next(block for block in blocks if block.startswith("def hits(")).partition("\nmodel = Net()\n")
+        self.assertTrue(found)
+        # A process has one job: the page's metric is measured in the page's loop.
+        (self.tmp / "train.py").write_text(head + hits + loop.replace("predict=model)", 'predict=model, metrics={"hits": hits})'))
+        self.check(self.tmp / "train.py", ADULT_TRAIN_EXAMPLES, 0.85)
+        evaluation = json.loads((self.tmp / "run" / "result.json").read_text())["eval"]
+        self.assertAlmostEqual(evaluation["user"]["hits"], evaluation["accuracy"], places=6)
+        saved, = (block for block in blocks if "person = saved.batch(" in block)
+        (self.tmp / "saved.py").write_text(head + saved.replace("output/first-1/model", str(self.tmp / "run" / "model")).replace(
+            '"data/adult/', '"%s/data/adult/' % ROOT) + "print(len(logits), float(score))\n"
+            "print(float(((logits > 0) == torch.cat([batch.label > 0 for batch in saved.batches(%r)])).double().mean()))\n"
+            % str(ROOT / "data" / "adult" / "adult.test.gz"))
+        done = self.run_program(PYTHON, self.tmp / "saved.py", env=dict(os.environ, PYTHONPATH=str(BIN.parent / "python")))
+        self.assertEqual(done.returncode, 0, done.stdout)
+        examples, score, accuracy = map(float, done.stdout.split())
+        self.assertEqual(examples, evaluation["examples"])
+        self.assertTrue(0 < score < 1, score)
+        self.assertAlmostEqual(accuracy, evaluation["accuracy"], delta=1e-4)
+
     def test_the_page_and_this_file_name_every_example(self):
         page, tests = (ROOT / "docs" / "python.md").read_text(), pathlib.Path(__file__).read_text()
         for file in EXAMPLES.glob("*.py"):
