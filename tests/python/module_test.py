@@ -1,4 +1,5 @@
 """The extension module shares a process with Python, torch and what the user loads: it brings little, and nothing in their way."""
+import ast
 import os
 import pathlib
 import re
@@ -58,6 +59,21 @@ import sluice
 assert "epochs: 7" in sluice.Job("train { epochs: 3 }").set("train.epochs", 7).text
 """, library], env=dict(os.environ, PYTHONPATH=str(package)), capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_its_stub_has_its_names(self):
+        sys.path.insert(0, str(pathlib.Path(MODULE).parents[1]))
+        self.addCleanup(sys.path.pop, 0)
+        from sluice import _core
+
+        def public(names):
+            return {name for name in names if not name.startswith("_")}
+
+        self.maxDiff = None
+        stub = ast.parse(pathlib.Path(MODULE).with_name("_core.pyi").read_text())
+        self.assertEqual(
+            {node.name: public(one.name for one in node.body if isinstance(one, ast.FunctionDef))
+             for node in stub.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))},
+            {name: public(vars(vars(_core)[name])) if isinstance(vars(_core)[name], type) else set() for name in public(vars(_core))})
 
     def test_the_day_of_a_daily_program_may_come_with_the_launch(self):
         sys.path.insert(0, str(pathlib.Path(MODULE).parents[1]))
