@@ -253,7 +253,7 @@ void PrintLaunch(const ParsedCommand& command, const JobConfig& job, size_t pser
 absl::Status CheckFiles(const SubmitJobRequest& request, const std::string& job_file,
                         DataCheckReport* data) {
   Env* const env = AllPlaces();
-  SLUICE_RETURN_IF_ERROR(CheckJobFiles(JobToCheck(request), "output", env, data));
+  SLUICE_RETURN_IF_ERROR(CheckJobFiles(JobToCheck(request), "output", env, data, &PrintOnStderr));
   SLUICE_RETURN_IF_ERROR(CheckJobOutputs(request.config(), job_file, env));
   SLUICE_RETURN_IF_ERROR(CheckKeepsUnfinished(request, env));
   return CheckCanResume(request, env);

@@ -96,7 +96,7 @@ int Submit(const ParsedCommand& command) {
     if (files.ok() && dry_run) {
       DataCheckOptions others;
       others.other_reader = true;
-      files = CheckDataLines(JobToCheck(*request), AllPlaces(), others, &data);
+      files = CheckDataLines(JobToCheck(*request), AllPlaces(), others, &data, &PrintOnStderr);
     }
     if (files.ok()) files = CheckWhatIsHere(JobToCheck(*request), AllPlaces());
     if (!files.ok()) return ReportError(files);

@@ -37,6 +37,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of a file on a store or a server, to see how fast its place is.
+constexpr uint64_t kFirstMeasuredBytes = 256 << 10, kMostMeasuredBytes = 8 << 20;
+constexpr double kSlowBytesPerSecond = 1e6;
+
 absl::Status CheckMatches(const std::string& field,
                           const google::protobuf::RepeatedPtrField<std::string>& patterns) {
   const absl::Status found = ExpandFiles(patterns, AllPlaces()).status();
@@ -148,15 +152,44 @@ absl::Status CheckTraceWritable(const std::string& file) {
                        [&](const std::string& why) { return NoTrace(file, why); });
 }
 
-// Says how much data of stores and servers a sync job reads at its start to count lines, and how
-// long that takes; "" when there is none, or when it cannot be read. Formats of rows are not
-// counted: the ends of their files tell.
-std::string CostOfCounting(const JobConfig& job) {
-  constexpr uint64_t kMeasuredBytes = 8 << 20;
-  if (ModeOf(job.strategy()) != Mode::kSync || job.evaluate_only()) return "";
-  if (FormatOf(job.data()).rows) return "";
-  const auto files = ExpandFiles(job.data().train_files(), AllPlaces());
-  if (!files.ok()) return "";
+// What was read of a file to see how fast its place is.
+struct Measured {
+  uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+// Reads a file from its beginning until about a second has gone or `most_bytes` were read. Nothing
+// when it cannot be read.
+Measured MeasurePlace(const std::string& path, uint64_t most_bytes) {
+  const auto reader = AllPlaces()->NewReader(path);
+  if (!reader.ok()) return {};
+  Measured measured;
+  std::string buffer(kFirstMeasuredBytes, '\0');
+  const absl::Time begin = Clock::Real()->Now();
+  while (measured.bytes < most_bytes && measured.seconds < 1) {
+    // A reader that expects more fetches whole parts, and several at once. So it is told only after
+    // a little was read, and of no more than would take as long again.
+    if (measured.bytes >= buffer.size())
+      (*reader)->ExpectEnd(std::min(2 * measured.bytes, most_bytes));
+    const auto read = (*reader)->ReadAt(measured.bytes, &buffer[0],
+                                        buffer.size() - measured.bytes % buffer.size());
+    if (!read.ok()) return {};
+    if (*read == 0) break;
+    measured.bytes += *read;
+    measured.seconds = absl::ToDoubleSeconds(Clock::Real()->Now() - begin);
+  }
+  return measured;
+}
+
+// Tells of a place that is slow, and how long a sync job counts lines there before its first step.
+// Formats of rows are not counted, since the ends of their files tell, and most of a file may be
+// columns that nobody reads.
+void TellOfPlaces(const JobConfig& job, const TellLine& tell) {
+  const bool rows = FormatOf(job.data()).rows;
+  const std::string field = job.evaluate_only() ? "data.eval_files" : "data.train_files";
+  const auto files = ExpandFiles(
+      job.evaluate_only() ? job.data().eval_files() : job.data().train_files(), AllPlaces());
+  if (!files.ok()) return;
   uint64_t bytes = 0;
   std::string largest;
   uint64_t largest_bytes = 0;
@@ -166,16 +199,25 @@ std::string CostOfCounting(const JobConfig& job) {
     bytes += size;
     if (size > largest_bytes) largest = file, largest_bytes = size;
   }
-  if (bytes == 0) return "";
-  const absl::Time begin = Clock::Real()->Now();
-  const auto read = AllPlaces()->ReadRange(largest, 0, kMeasuredBytes);
-  const double seconds = absl::ToDoubleSeconds(Clock::Real()->Now() - begin);
-  if (!read.ok() || read->empty()) return "";
-  const double estimate = seconds * static_cast<double>(bytes) / static_cast<double>(read->size());
-  return absl::StrFormat(
-      "data.train_files: sync training reads all %d bytes once before its first step, to count "
-      "their lines (about %.0f s at this host's speed, shared by the workers); async does not",
-      bytes, estimate);
+  if (bytes == 0) return;
+  const Measured measured = MeasurePlace(largest, rows ? kFirstMeasuredBytes : kMostMeasuredBytes);
+  if (measured.bytes == 0) return;
+  const double rate = static_cast<double>(measured.bytes) / std::max(measured.seconds, 1e-6);
+  // The first requests to a fast place can take most of half a second.
+  if (measured.seconds > 0.5 && rate < kSlowBytesPerSecond) {
+    tell(absl::StrFormat(
+        "warning: %s: %s is slow from this host: %.0f bytes/s (%d bytes of %s in %.1f s); workers "
+        "with such a network wait for their data. Check the network, AWS_ENDPOINT_URL and "
+        "HTTPS_PROXY, or copy the files to a place that is nearer",
+        field, largest.substr(0, largest.find('/', largest.find("://") + 3)), rate, measured.bytes,
+        largest, measured.seconds));
+  }
+  if (rows || job.evaluate_only() || ModeOf(job.strategy()) != Mode::kSync) return;
+  tell(absl::StrFormat(
+      "note: %s: sync training reads all %d bytes once before its first step, to count their lines "
+      "(about %.0f s at this host's speed, shared by the workers), unless an earlier job has "
+      "counted them; async does not",
+      field, bytes, static_cast<double>(bytes) / rate));
 }
 
 // Checks that the job can start from its initial model or checkpoint.
@@ -193,12 +235,11 @@ JobConfig JobToCheck(const SubmitJobRequest& request) {
 }
 
 absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptions& options,
-                            DataCheckReport* report) {
+                            DataCheckReport* report, const TellLine& tell) {
   if (ProgramGivesData(job)) return absl::OkStatus();
+  if (tell != nullptr) TellOfPlaces(job, tell);
   SLUICE_ASSIGN_OR_RETURN(const auto model, ModelSpec::Create(job, BuiltInSpecs()));
   *report = CheckData(job, model->schema(), AllPlaces(), Clock::Real(), options);
-  if (std::string cost = CostOfCounting(job); !cost.empty())
-    report->coverage.push_back(std::move(cost));
   if (report->errors.empty()) return absl::OkStatus();
   if (report->errors.size() == 1) return absl::InvalidArgumentError(report->errors.front());
   return absl::InvalidArgumentError(
@@ -286,7 +327,7 @@ std::vector<std::string> NotesOf(const SubmitJobRequest& request, Env* env) {
 }
 
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env,
-                           DataCheckReport* data) {
+                           DataCheckReport* data, const TellLine& tell) {
   // Messages have the absolute paths that relative ones have become.
   const std::string base = job.model().has_program()
                                ? "the program's current folder, or base_dir= of its sluice.Job"
@@ -313,7 +354,7 @@ absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_outp
                                   : ""));
     }
   }
-  SLUICE_RETURN_IF_ERROR(CheckDataLines(job, env, DataCheckOptions(), data));
+  SLUICE_RETURN_IF_ERROR(CheckDataLines(job, env, DataCheckOptions(), data, tell));
   SLUICE_RETURN_IF_ERROR(CheckStart(job, env));
   const std::string& output = job.output_dir().empty() ? default_output : job.output_dir();
   SLUICE_RETURN_IF_ERROR(HasScheme(output) ? CheckStore(output)

@@ -1,6 +1,7 @@
 // Checks the files that a job reads and writes, before any process is started for it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,17 +17,21 @@ namespace sluice::cli {
 // initial_checkpoint: only the scheduler knows whether that is read at all.
 JobConfig JobToCheck(const SubmitJobRequest& request);
 
+// Is told lines for the user at once, before what takes longer.
+using TellLine = std::function<void(const std::string& line)>;
+
 // Checks a job that runs on this host. Its data, initial model and initial checkpoint must be
 // readable; its output folder (`default_output` when output_dir is empty) and trace_file must be
 // writable; the beginnings of its data files must be what the job file says (CheckDataLines).
 // Leaves nothing behind. INVALID_ARGUMENT names the field, the path and the fix.
 absl::Status CheckJobFiles(const JobConfig& job, const std::string& default_output, Env* env,
-                           DataCheckReport* data);
+                           DataCheckReport* data, const TellLine& tell = nullptr);
 
 // Reads the beginnings of the data files into *report. INVALID_ARGUMENT lists all errors, a line
-// for each. `options.other_reader`: see there.
+// for each. `options.other_reader`: see there. `tell`: of stores and servers that are slow, and how
+// long a sync job counts lines there; they are measured only for that.
 absl::Status CheckDataLines(const JobConfig& job, Env* env, const DataCheckOptions& options,
-                            DataCheckReport* report);
+                            DataCheckReport* report, const TellLine& tell = nullptr);
 
 // Refuses a job that would remove the checkpoints of a run that has not finished
 // (common/saved_model/unfinished_run.h), unless it resumes that run or sets `overwrite`.

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import socket
@@ -27,9 +28,9 @@ TRAIN = ("day=2026-11-01/a b+c%41.csv", "day=2026-11-02/\u00fc&'~.csv")
 class FaultyProxy(http.server.ThreadingHTTPServer):
     """Forwards requests to a store on this machine. `fault(number, method, path)` names what breaks: "busy", "cut",
     "slow", "other" (another version), "lost" (the request is carried out, and no answer comes), "late" (it is carried out, and
-    the answer is 503), "never" (no answer comes, and
-    the connection stays), or None. `after(method, path)` is called when a request was carried out, before its answer. `region`: requests that are signed for another are
-    refused as S3 does; "": for any. `sent`: bytes of GET's answers by path; `ranges`: their first and last bytes. `tls`: the
+    the answer is 503), "never" (no answer comes, and the connection stays), a number of seconds (it is carried out so much later),
+    or None. `after(method, path)` is called when a request was carried out, before its answer. `region`: requests that are
+    signed for another are refused as S3 does; "": for any. `sent`: bytes of GET's answers by path; `ranges`: their first and last bytes. `tls`: the
     context to speak TLS with."""
     daemon_threads = True
 
@@ -64,8 +65,8 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
                     self.end_headers()
                     self.wfile.write(body.encode())
                     return
-                if fault == "slow":
-                    time.sleep(0.5)
+                if fault == "slow" or isinstance(fault, float):
+                    time.sleep(0.5 if fault == "slow" else fault)
                 store = http.client.HTTPConnection("127.0.0.1", store_port, timeout=60)
                 store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
@@ -265,6 +266,24 @@ class StoreTest(SluiceTest):
     def text(self, name):
         return self.command("get", name)
 
+    def assert_slow_is_told(self, out, delay):
+        found = re.search(r"s3://data is slow from this host: (\d+) bytes/s \((\d+) bytes of s3://data/", out)
+        self.assertTrue(found, out)
+        # It is told after the first answer.
+        self.assertEqual(int(found[2]), 64 << 10)
+        self.assertLessEqual(int(found[1]), (64 << 10) / delay)
+
+    def make_slow(self, delay):
+        """The first answer of an object comes late."""
+        late = []
+
+        def fault(number, method, path):
+            if late or method != "GET" or "?" in path or "%2A" in path:
+                return None
+            late.append(path)
+            return delay
+        self.proxy.fault = fault
+
     def assert_no_secret_in_files(self):
         for path in self.tmp.rglob("*"):
             if path.is_file():
@@ -416,6 +435,22 @@ class PlacesTest(StoreTest):
         changed, _ = self.train("s3://data/day=*/*.csv", "--overwrite", name="run")
         self.assertEqual(changed["examples"], 5990)
         self.assertGreater(len(kept.read_text().splitlines()), len(counted))
+
+    def test_a_slow_store_and_what_counting_takes_are_told_at_the_start(self):
+        size, delay, files = sum((self.local / name).stat().st_size for name in TRAIN), 1.2, "s3://data/day=*/*.csv"
+        counting = r"reads all (\d+) bytes .*\(about (\d+) s.*unless an earlier job"
+        for flags in (("--dry_run",), ()):
+            self.make_slow(delay)
+            _, out = self.train(files, *flags)
+            self.assert_slow_is_told(out, delay)
+            told = re.search(counting, out)
+            self.assertTrue(told, out)
+            self.assertEqual(int(told[1]), size)
+            self.assertGreaterEqual(int(told[2]), int(delay * size / (64 << 10)))
+        self.make_slow(delay)
+        _, out = self.launch("--set=data.train_files=%s" % files, "--set=data.eval_files=%s" % files, "--a_sync=true", "--dry_run")
+        self.assert_slow_is_told(out, delay)
+        self.assertNotRegex(out, counting)
 
     def test_values_in_names_of_folders_are_decoded_once(self):
         """Here and on the store, and as a column of the file itself."""
