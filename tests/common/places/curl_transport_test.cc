@@ -167,6 +167,20 @@ TEST_F(CurlTransportTest, ATruncatedBodyMayBeAskedForAgain) {
   EXPECT_EQ(transport.Send(request).status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(CurlTransportTest, AnAnswerThatComesTooSlowlyMayBeAskedForAgain) {
+  int fd = -1;
+  const uint16_t port = ListenOnLoopback(&fd);  // nobody answers
+  CurlTransport transport("");
+  HttpRequest request;
+  request.url = "http://127.0.0.1:" + std::to_string(port) + "/a";
+  request.quiet_time = absl::Seconds(1);
+  const absl::Status status = transport.Send(request).status();
+  ::close(fd);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  for (const char* part : {"127.0.0.1:", "fewer than 1000 bytes a second for 1s", "HTTPS_PROXY"})
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+}
+
 TEST_F(CurlTransportTest, ALongerBodyThanAskedForIsNotTaken) {
   OneAnswer server("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789");
   CurlTransport transport("");
