@@ -1,6 +1,7 @@
 """The Kubernetes manifests describe a cluster that trains, and whose jobs survive when the kubelet restarts containers."""
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -9,6 +10,7 @@ import unittest
 
 import yaml
 
+import places_test
 from sluice_testing import ADULT, BIN, ROOT, SluiceTest, free_port, wait_until
 
 MANIFEST = ROOT / "deploy" / "kubernetes" / "sluice.yaml"
@@ -36,6 +38,7 @@ class Pod:
 
     def __init__(self, workload, index, substitute):
         self.name = "%s-%d" % (workload["metadata"]["name"], index)
+        self.data = pathlib.Path(substitute(self.name, "/data"))  # the only folder with room for files
         container = container_of(workload)
         self.command = [substitute(self.name, word) for word in container["command"] + container["args"]]
         self.environment = {}
@@ -48,13 +51,58 @@ class Pod:
         self.process = None
 
 
-class KubernetesTest(SluiceTest):
+class PodsTest(SluiceTest):
+    """Runs the pods of a manifest."""
+
     def setUp(self):
         super().setUp()
         self.config, = objects("ConfigMap")
         self.cluster = self.config["data"]["cluster.textproto"]
         self.addresses = re.findall(r'"([\w.-]+:\d+)"', self.cluster)
 
+    def start_pods(self, manifest=MANIFEST):
+        ports = {address: free_port() for address in self.addresses}
+        shared = manifest != STORE_MANIFEST
+        self.scheduler = "127.0.0.1:%d" % ports[self.addresses[0]]
+
+        def substitute(pod, text):
+            for address, port in ports.items():
+                text = text.replace(address, "127.0.0.1:%d" % port)
+                if address.startswith(pod + "."):
+                    text = text.replace("0.0.0.0:" + address.split(":")[1], "0.0.0.0:%d" % port)
+            text = text.replace("0.0.0.0:7190", "127.0.0.1:0").replace("/var/log/sluice", str(self.tmp / "log" / pod))
+            text = text.replace("/etc/sluice/", "%s/" % (self.tmp / "etc" / pod)).replace("/var/lib/sluice", str(self.tmp / "state"))
+            text = re.sub(r"(?<!/)/data\b", str(self.tmp / "data" / ("" if shared else pod)), text)  # no bucket
+            # The Secret of the pod's role.
+            role = pod.split("-")[1]
+            for name, file in (("tls.crt", role + ".pem"), ("tls.key", role + ".key"), ("ca.crt", "ca.pem")):
+                text = text.replace("/etc/sluice-tls/" + name, str(self.tmp / "certs" / file))
+            return text
+        (self.tmp / "state").mkdir()
+        self.pods = {}
+        for workload in objects("StatefulSet", manifest):
+            for index in range(workload["spec"]["replicas"]):
+                pod = Pod(workload, index, substitute)
+                self.pods[pod.name] = pod
+                pod.data.mkdir(parents=True, exist_ok=True)
+                cluster = self.tmp / "etc" / pod.name / "cluster.textproto"
+                cluster.parent.mkdir(parents=True)
+                cluster.write_text(substitute(pod.name, self.cluster))
+        self.tend()
+
+    def tend(self):
+        """Starts what does not run, as the kubelet does."""
+        for pod in self.pods.values():
+            if pod.process is not None and pod.process.poll() is None:
+                continue
+            program, *flags = pod.command
+            with open(self.tmp / (pod.name + ".out"), "ab") as out:
+                pod.process = subprocess.Popen([str(BIN / program), *flags], stdout=out, stderr=subprocess.STDOUT,
+                                               env={**os.environ, **pod.environment}, cwd=pod.data)
+            self._started.append(pod.process)
+
+
+class KubernetesTest(PodsTest):
     # ----------------------------------------------------------------------------------------------- the manifest
 
     def test_addresses_and_counts_agree(self):
@@ -172,45 +220,6 @@ class KubernetesTest(SluiceTest):
 
     # ------------------------------------------------------------------------------------------------- a cluster
 
-    def start_pods(self, manifest=MANIFEST):
-        ports = {address: free_port() for address in self.addresses}
-        folders = {"/etc/sluice/": self.tmp / "etc", "/data": self.tmp / "data", "/var/lib/sluice": self.tmp / "state"}
-        for folder in folders.values():
-            folder.mkdir()
-        self.scheduler = "127.0.0.1:%d" % ports[self.addresses[0]]
-
-        def substitute(pod, text):
-            for address, port in ports.items():
-                text = text.replace(address, "127.0.0.1:%d" % port)
-                if address.startswith(pod + "."):
-                    text = text.replace("0.0.0.0:" + address.split(":")[1], "0.0.0.0:%d" % port)
-            text = text.replace("0.0.0.0:7190", "127.0.0.1:0").replace("/var/log/sluice", str(self.tmp / "log" / pod))
-            for path, folder in folders.items():
-                text = text.replace(path, "%s%s" % (folder, "/" if path.endswith("/") else ""))
-            # The Secret of the pod's role.
-            role = pod.split("-")[1] if pod else ""
-            for name, file in (("tls.crt", role + ".pem"), ("tls.key", role + ".key"), ("ca.crt", "ca.pem")):
-                text = text.replace("/etc/sluice-tls/" + name, str(self.tmp / "certs" / file))
-            return text
-        (self.tmp / "etc" / "cluster.textproto").write_text(substitute("", self.cluster))
-        self.pods = {}
-        for workload in objects("StatefulSet", manifest):
-            for index in range(workload["spec"]["replicas"]):
-                pod = Pod(workload, index, substitute)
-                self.pods[pod.name] = pod
-        self.tend()
-
-    def tend(self):
-        """Starts what does not run, as the kubelet does."""
-        for pod in self.pods.values():
-            if pod.process is not None and pod.process.poll() is None:
-                continue
-            program, *flags = pod.command
-            with open(self.tmp / (pod.name + ".out"), "ab") as out:
-                pod.process = subprocess.Popen([str(BIN / program), *flags], stdout=out, stderr=subprocess.STDOUT,
-                                               env={**os.environ, **pod.environment}, cwd=self.tmp / "data")
-            self._started.append(pod.process)
-
     def test_the_cluster_with_tls_serves_an_operator(self):
         certs = self.tmp / "certs"
         self.assertEqual(self.run_program("sluice", "certs", str(certs)).returncode, 0)
@@ -274,6 +283,22 @@ class KubernetesTest(SluiceTest):
         recovery = result["recovery"]
         self.assertEqual((recovery["worker_losses"], recovery["pserver_losses"], recovery["scheduler_restarts"]), (1, 1, 1),
                          recovery)
+
+
+@unittest.skipUnless(places_test.has_store(), "needs moto in build/python-env or in SLUICE_MOTO_PYTHON")
+class StorePodsTest(places_test.StoreTest, PodsTest):
+    def test_pods_that_share_no_folder_train(self):
+        config, = objects("ConfigMap", STORE_MANIFEST)
+        self.cluster = config["data"]["cluster.textproto"].replace("s3://BUCKET/FOLDER", "s3://data")
+        self.start_pods(STORE_MANIFEST)
+        data = "s3://data/day=*/*.csv"
+        done = self.run_program("sluice", "submit", "--job=%s" % ADULT, "--scheduler=%s" % self.scheduler, "--epochs=1",
+                                "--output_dir=s3://data/jobs/run", "--worker_num=2", "--set=checkpoint.every_epochs=1",
+                                "--set=data.train_files=" + data, "--set=data.eval_files=" + data)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(json.loads(self.text("jobs/run/result.json"))["status"], "done")
+        self.assertTrue([name for name in self.objects("jobs/run/checkpoints/") if name.endswith("/MANIFEST")])
+        self.assertEqual([path for pod in self.pods.values() for path in pod.data.iterdir()], [])
 
 
 if __name__ == "__main__":
