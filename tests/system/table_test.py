@@ -36,6 +36,27 @@ pq.write_table(pa.table({"key": table["key"].cast(pa.uint64()), "wide": pa.array
                          "embedding": pa.array(rows[1], pa.large_list(pa.float32()))}), folder + "/other.parquet",
                compression="snappy", row_group_size=50)
 """
+# Imports the weights of a module of PyTorch, exports the model, and compares.
+STATE_DICT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, torch
+import sluice
+from sluice._programs import run
+folder = sys.argv[2]
+items = torch.nn.Embedding(300, 4)
+weights = items.weight.detach().numpy()
+words = ["v%d" % (7 * i % 300) for i in range(300)]
+open(folder + "/words.txt", "w").write("\\n".join(words) + "\\n")
+module = torch.nn.ModuleDict({"user": torch.nn.Embedding(5, 4), "item": items})
+print(sluice.import_table(module.state_dict(), folder + "/model", job=folder + "/small.textproto", name="item.weight", feature="c",
+                          vocabulary=folder + "/words.txt"))
+run(["table", "export", folder + "/model", "--feature=c", "--vocabulary=" + folder + "/words.txt", "--output=" + folder + "/rows.npz"])
+rows = np.load(folder + "/rows.npz")
+there = dict(zip(map(str, rows["value"]), rows["embedding"]))
+assert len(there) == len(rows["value"]) == 300, rows["value"]
+assert all(there[word].tobytes() == row.tobytes() for word, row in zip(words, weights)), there
+"""
 
 
 def npy(descr, shape, values):
@@ -144,6 +165,18 @@ class TableTest(SluiceTest):
             out = self.table("import", self.tmp / name, "--like=%s" % self.checkpoint(), "--overwrite",
                              "--output=%s" % (self.tmp / "again"))
             self.assertIn(result["model_digest"], out)
+
+    def test_a_state_dict_becomes_a_table_with_the_same_bits(self):
+        package = BIN.parent / "python"
+        if not (package / "sluice").exists() or subprocess.run([ARROW_PYTHON, "-c", "import numpy, torch"],
+                                                               stderr=subprocess.DEVNULL).returncode:
+            print("SKIPPED, NOT PASSED: needs a build with SLUICE_PYTHON, and torch and NumPy in build/python-env or in "
+                  "SLUICE_ARROW_PYTHON", file=sys.stderr)
+            self.skipTest("no torch")
+        done = subprocess.run([ARROW_PYTHON, "-B", "-c", STATE_DICT, str(package), str(self.tmp)], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("300 rows", done.stdout)
 
     def test_a_killed_import_leaves_no_half_model(self):
         count = 300000
