@@ -17,10 +17,17 @@ import threading
 import time
 import unittest
 
-from sluice_testing import ADULT, ROOT, SluiceTest, free_port
+from sluice_testing import ADULT, BIN, ROOT, SluiceTest, free_port
 
 # Programs refuse variables that they do not know.
 MOTO_PYTHON = os.environ.pop("SLUICE_MOTO_PYTHON", str(ROOT / "build" / "python-env" / "bin" / "python"))
+# Writes a Parquet file beside each CSV.
+PARQUET_OF_CSV = """
+import sys
+import pyarrow.csv, pyarrow.parquet
+for path in sys.argv[1:]:
+    pyarrow.parquet.write_table(pyarrow.csv.read_csv(path), path + ".parquet", row_group_size=500)
+"""
 # Names that a URL, a signature or a shell could take for something else.
 TRAIN = ("day=2026-11-01/a b+c%41.csv", "day=2026-11-02/\u00fc&'~.csv")
 
@@ -391,6 +398,36 @@ class PlacesTest(StoreTest):
         there, _ = self.train("s3://data/day=*/*.csv", name="there")
         self.assertEqual(len(hung), 1)
         self.assertEqual(there["model_digest"], here["model_digest"])
+
+    def test_a_proposed_job_trains_on_data_that_is_not_here(self):
+        """Parquet on a store, and text of a web server."""
+        def train_proposed(name, *files):
+            job = self.tmp / (name + ".textproto")
+            done = self.run_program("sluice", "data", "check", *files, "--output=%s" % job)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            result, out = self.launch("--worker_num=1", "--server_num=1", "--epochs=2", job=job, name=name)
+            self.assertGreater(result["eval"]["auc"], 0.9, out)
+            return job.read_text()
+
+        folder = self.tmp / "web"
+        folder.mkdir()
+        for name, first in (("train", 0), ("test", 1)):
+            rows = [(i * i + first, i % 40, int(i % 40 < 20)) for i in range(3000)]
+            self.write_csv("web/%s.csv" % name, rows, header="x,c,label")
+        server = RangeServer(folder)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        url = "http://127.0.0.1:%d" % server.server_address[1]
+        self.assertIn(url, train_proposed("web_job", url + "/train.csv", url + "/test.csv"))
+        if not (BIN / "sluice-arrow.so").exists() or subprocess.run(
+                [MOTO_PYTHON, "-c", PARQUET_OF_CSV, folder / "train.csv", folder / "test.csv"]).returncode:
+            print("SKIPPED, NOT PASSED: Parquet on a store needs Arrow (./dev arrow), and pyarrow beside moto", file=sys.stderr)
+            self.skipTest("no Arrow")
+        for name in ("train", "test"):
+            self.put("shop/%s.parquet" % name, folder / (name + ".csv.parquet"))
+        self.assertIn("s3://data/shop/train.parquet", train_proposed("shop", "s3://data/shop/*.parquet"))
+        # Rows of a file alone that are held out are copied here.
+        self.assertIn('train_files: "alone-train.parquet"', train_proposed("alone", "s3://data/shop/train.parquet"))
 
     def test_a_bucket_of_another_region_is_named_at_the_start(self):
         self.proxy.region = "eu-west-3"
