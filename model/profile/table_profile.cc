@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -260,9 +259,9 @@ class TableReader {
   }
 
   void Finish() {
-    std::set<std::string> names;
+    std::map<std::string, int> columns;  // by name
     for (const std::string& name : table_.shape.columns) {
-      if (!names.insert(name).second) table_.duplicate_names.push_back(name);
+      if (++columns[name] == 2) table_.duplicate_names.push_back(name);
     }
     double all_bytes = 0;
     for (TableProfile::File& file : table_.files) {

@@ -62,6 +62,14 @@ TEST(TableProfileTest, CompressedFilesAndColumnsThatComeLateAreRead) {
   EXPECT_EQ(table->columns[2].missing(), 1999u);
 }
 
+TEST(TableProfileTest, NamesOfSeveralColumnsAreFound) {
+  const TempFolder folder;
+  const auto table = ProfileTable({folder.Write("a.csv", "x,y,x,z,y,x\n1,2,3,4,5,6\n")},
+                                  ProfileLimits(), Env::Real());
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_THAT(table->duplicate_names, ElementsAre("x", "y"));
+}
+
 TEST(TableProfileTest, WhatIsNoTableIsRefused) {
   const TempFolder folder;
   const auto error = [&](const std::vector<std::string>& files) {
