@@ -234,6 +234,13 @@ TEST_F(ParquetFormatTest, FilesThatAreNoParquetAreRefused) {
   EXPECT_THAT(
       std::string(source->CheckColumns(Write(table + "/x.parquet", Rows(3)), true).message()),
       HasSubstr("Delta"));
+  const std::string lake = folder_.path() + "/lake";
+  ASSERT_TRUE(Env::Real()->MakeDirs(lake + "/metadata").ok());
+  ASSERT_TRUE(Env::Real()->MakeDirs(lake + "/data").ok());
+  std::ofstream(lake + "/metadata/v1.metadata.json") << "{}";
+  EXPECT_THAT(
+      std::string(source->CheckColumns(Write(lake + "/data/x.parquet", Rows(3)), true).message()),
+      AllOf(HasSubstr("Iceberg"), HasSubstr(lake + " is")));
 }
 
 TEST_F(ParquetFormatTest, FoldersGiveColumnsThatTheFileLacks) {
