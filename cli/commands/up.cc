@@ -218,11 +218,11 @@ Command UpCommand() {
                         "stay on loopback"});
   spec.flags.push_back({"any_local_user", FlagKind::kBool, "", "",
                         "without TLS, also serve other users of this host"});
-  spec.flags.push_back({"data_root", FlagKind::kText, "DIR,...", "",
+  spec.flags.push_back({"data_root", FlagKind::kText, "DIR|URL,...", "",
                         "jobs read only below these folders and the output roots "
                         "(SLUICE_DATA_ROOT)"});
-  spec.flags.push_back({"output_root", FlagKind::kText, "DIR,...", "",
-                        "jobs write only below these folders; also s3://BUCKET/FOLDER "
+  spec.flags.push_back({"output_root", FlagKind::kText, "DIR|URL,...", "",
+                        "jobs write only below these folders, or s3://BUCKET/FOLDER "
                         "(SLUICE_OUTPUT_ROOT)"});
   spec.flags.push_back({"threads", FlagKind::kNumber, "N", "",
                         "compute threads per worker; default: cores / workers"});

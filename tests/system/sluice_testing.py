@@ -217,7 +217,7 @@ class SluiceTest(unittest.TestCase):
         """Starts a program in the background; its output goes to tmp/<log>."""
         out = open(self.tmp / (log or "%s.%d.out" % (args[0], len(self._started))), "wb")
         program = subprocess.Popen([str(BIN / args[0])] + [str(a) for a in args[1:]], stdout=out,
-                                   stderr=subprocess.STDOUT, cwd=self.tmp, **kwargs)
+                                   stderr=subprocess.STDOUT, **{"cwd": self.tmp, **kwargs})
         out.close()
         self._started.append(program)
         return program

@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import unittest
+import urllib.request
 
 import delete_rows_test
 import places_test
@@ -269,20 +270,47 @@ class StoreOutputTest(places_test.StoreTest):
         self.assertIn("ended: true", self.text(OUT + "/OWNER"))
         self.verify()
 
+    def start_alone(self, program, cluster, *flags):
+        """Starts a daemon as if on a host of its own: its folders are no other's, and its roots are on the store."""
+        host = self.tmp / "hosts" / ("%s-%s" % (program, cluster))
+        for name in ("work", "tmp"):
+            (host / name).mkdir(parents=True)
+        self.start(program, "--log_dir=%s" % (host / "log"), "--output_root=s3://data/jobs/", "--data_root=s3://data", *flags,
+                   cwd=host / "work", env={**os.environ, "TMPDIR": str(host / "tmp")})
+
+    def test_a_cluster_of_one_host_has_its_root_on_the_store(self):
+        log_dir = self.up("--server_num=1", "--worker_num=1", "--output_root=s3://data/jobs", "--data_root=s3://data")
+        data = "s3://data/day=*/*.csv"
+        self.sluice("submit", log_dir, "--job=%s" % ADULT, "--epochs=1", "--worker_num=1", "--set=checkpoint.every_epochs=1",
+                    "--set=data.train_files=" + data, "--set=data.eval_files=" + data)
+        (name,) = [name for name in self.objects("jobs/") if name.endswith("/result.json")]
+        self.assertEqual(json.loads(self.text(name))["status"], "done")
+        self.assertIn("step-", self.verify(name[:-len("/result.json")]))
+        # Each daemon counts what it asks of the store.
+        for daemon, counted in (("scheduler 0", ("requests", "sent_bytes", "seconds")),
+                                ("pserver 0", ("requests", "sent_bytes", "seconds")), ("worker 0", ("requests", "bytes", "seconds"))):
+            with urllib.request.urlopen("http://%s/metrics" % self.admin_addresses(log_dir)[daemon], timeout=60) as page:
+                metrics = page.read().decode()
+            for what in counted:
+                found = re.search(r'(?m)^sluice_%s_place_%s_total\{place="s3"\} (\S+)$' % (daemon[:-2], what), metrics)
+                self.assertTrue(found, "%s of the %s in:\n%s" % (what, daemon, metrics))
+                self.assertGreater(float(found[1]), 0)
+
     def test_clusters_with_one_root_on_the_store_give_their_jobs_different_folders(self):
         data = "s3://data/day=*/*.csv"
         at, submitted = [], []
         for name in ("one", "other"):
             at.append("--scheduler=127.0.0.1:%d" % free_port())
-            flags = ["--log_dir=%s" % (self.tmp / name), "--output_root=s3://data/jobs/,%s" % self.tmp, "--data_root=s3://data"]
-            self.start("sluice-scheduler", at[-1].replace("--scheduler", "--bind"), "--server_num=1", "--worker_num=1", *flags)
-            for role in ("pserver", "worker"):
-                self.start("sluice-" + role, "--rank=0", at[-1], *flags)
+            members = [("pserver", "0"), ("worker", "0"), ("worker", "1")]
+            self.start_alone("sluice-scheduler", name, at[-1].replace("--scheduler", "--bind"), "--server_num=1", "--worker_num=2")
+            for role, rank in members:
+                self.start_alone("sluice-" + role, name + rank, "--rank=" + rank, at[-1])
         for scheduler in at:
-            wait_until(lambda: self.run_program("sluice", "status", scheduler).stdout.count(" alive ") == 3, "all members")
+            wait_until(lambda: self.run_program("sluice", "status", scheduler).stdout.count(" alive ") == 4, "all members")
+        job = ["--job=%s" % ADULT, "--epochs=1", "--worker_num=2", "--set=checkpoint.every_epochs=1",
+               "--set=data.eval_files=" + data]
         for number, scheduler in enumerate(at):
-            submitted.append(self.start("sluice", "submit", scheduler, "--job=%s" % ADULT, "--epochs=1", "--worker_num=1",
-                                        "--set=data.train_files=" + data, "--set=data.eval_files=" + data,
+            submitted.append(self.start("sluice", "submit", scheduler, *job, "--set=data.train_files=" + data,
                                         log="submit.%d.out" % number))
         for number, one in enumerate(submitted):
             self.assertEqual(self.exit_code(one, 180), 0, (self.tmp / ("submit.%d.out" % number)).read_text())
@@ -292,10 +320,22 @@ class StoreOutputTest(places_test.StoreTest):
             folder = name[:-len("/result.json")]
             self.assertEqual("jobs/" + json.loads(self.text(name))["job"], folder)
             self.assertIn("job: %s\n" % folder[len("jobs/"):], self.text(folder + "/OWNER"))
-            self.verify(folder)
+            self.assertIn("step-", self.verify(folder))
+        for flags in (["data.train_files=s3://other/a.csv"], ["output_dir=s3://other/out"],
+                      ["checkpoint.dir=s3://other/checkpoints"], ["output_dir=%s" % (self.tmp / "out")]):
+            files = [] if "train_files" in flags[0] else ["data.train_files=" + data]
+            done = self.run_program("sluice", "submit", at[0], *job, *("--set=" + flag for flag in flags + files))
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertIn(flags[0].split("=")[1], done.stdout)
+            self.assertIn("_root", done.stdout)
         for scheduler in at:
             self.run_program("sluice", "down", scheduler)
         self.await_none_left()
+        # Daemons left nothing but logs and state on their hosts.
+        for host in (self.tmp / "hosts").iterdir():
+            self.assertEqual(sorted(path.name for path in host.iterdir()), ["log", "tmp", "work"])
+            self.assertEqual([*(host / "tmp").iterdir(), *(host / "work").iterdir()], [])
+        self.assertEqual([*self.tmp.rglob("*.shard"), *self.tmp.rglob("MANIFEST")], [])
 
     def make_exports(self, wanted, made, output, name):
         """Trains with exports until made() says that there are as many as wanted, and then cancels the job."""
