@@ -64,7 +64,8 @@ absl::StatusOr<HttpResponse> RetryingTransport::Send(const HttpRequest& request)
     }
     if (!answer.ok() && !absl::IsUnavailable(answer.status())) return answer;
     const absl::Duration wait = asked + pause * options_.draw();
-    if (attempt >= options_.tries || options_.clock->Now() + wait > last_begin) {
+    const bool late = attempt > 1 && options_.clock->Now() + wait > last_begin;
+    if (attempt >= options_.tries || late) {
       if (answer.ok()) return answer;
       return absl::UnavailableError(
           absl::StrCat(answer.status().message(), " (tried ", attempt, " times)"));

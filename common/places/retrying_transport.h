@@ -24,8 +24,9 @@ class RetryingTransport : public HttpTransport {
     // Pauses are drawn from [0, pause), which doubles up to most_pause: processes that were refused
     // together do not come back together. What the place asks for (Retry-After) comes on top.
     absl::Duration pause = absl::Milliseconds(200), most_pause = absl::Seconds(10);
-    // No further try begins later than this after the first, and this for each byte of a range or a
-    // body: all tries together are as slow as 20 kB/s at least.
+    // No third or later try begins later than this after the first, and this for each byte of a
+    // range or a body: all tries together are as slow as 20 kB/s at least. A second one is made
+    // even if the first has waited for all of that time.
     absl::Duration most_time = absl::Seconds(60), most_time_per_byte = absl::Microseconds(50);
     std::function<double()> draw;  // from [0, 1)
     Clock* clock = nullptr;

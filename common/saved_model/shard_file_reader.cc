@@ -85,7 +85,7 @@ absl::StatusOr<std::string> ShardFileReader::ReadExactly(uint64_t offset, uint64
     return absl::Status(
         bytes.status().code(),
         absl::StrCat(bytes.status().message(), " (bytes ", offset, " to ", offset + n,
-                     "); check the disk, or use another copy of the model"));
+                     "); check the disk or the store, or use another copy of the model"));
   }
   if (bytes->size() != n) {
     return Damaged(

@@ -109,6 +109,18 @@ TEST_F(RetryingTransportTest, AllTriesTogetherAreLimited) {
   EXPECT_EQ(send(1'000'000), absl::Seconds(20 + 4 * 25)) << "50 s more for 1 MB";
 }
 
+TEST_F(RetryingTransportTest, AnAnswerForWhichItWaitedTheWholeTimeIsAskedForAgain) {
+  int n = 0;
+  base_.answer = [&](const HttpRequest&) -> absl::StatusOr<HttpResponse> {
+    clock_.Advance(absl::Seconds(60));
+    if (n++ == 0) return absl::UnavailableError("timeout");
+    return Answer(200);
+  };
+  const auto answer = Make().Send({});
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(use_.retries, 1u);
+}
+
 TEST_F(RetryingTransportTest, FinalAnswersAreNotAskedAgain) {
   base_.answer = [](const HttpRequest&) { return Answer(403); };
   EXPECT_EQ(Make().Send({})->status, 403);
