@@ -16,6 +16,8 @@ from sluice_testing import ADULT, TEST_BIN, free_port, kill_unless_over, process
 OUT = "out=1/a b+c%41\u00fc/run"
 MANIFEST = r"/step-\d+/MANIFEST$"
 MODEL = r"/run/model/MANIFEST$"
+RESULT = r"/run/result\.json$"
+OWNER = r"/run/OWNER$"
 
 
 class StoreOutputTest(places_test.StoreTest):
@@ -138,26 +140,50 @@ class StoreOutputTest(places_test.StoreTest):
         self.proxy.fault = lambda number, method, path: None
         self.proxy.after = lambda method, path: None
 
+    def assert_nothing_left(self):
+        """Only what manifests list is left of checkpoints, with the manifests."""
+        folders = {}
+        for name in self.objects(OUT + "/checkpoints/"):
+            folder, file = name.rsplit("/", 1)
+            folders.setdefault(folder, set()).add(file)
+        self.assertTrue(folders)
+        for folder, files in folders.items():
+            self.assertIn("MANIFEST", files, folder)
+            manifest = self.text(folder + "/MANIFEST")
+            self.assertEqual([file for file in files if file not in manifest], ["MANIFEST"], folder)
+
     def test_a_kill_at_each_step_of_a_save_leaves_the_last_checkpoint_in_force(self):
         here = self.trained_here()
         for what, method, pattern, carried in (
                 ("a shard", "PUT", r"/step-\d+/[^/]*\.shard$", False),
+                ("the job of a checkpoint", "PUT", r"/step-\d+/job\.[0-9a-f]+\.textproto$", False),
                 ("the prepared manifest", "PUT", r"/step-\d+/MANIFEST\.[0-9a-f]{16}$", True),
                 ("before the manifest", "PUT", MANIFEST, False),
                 ("after the manifest", "PUT", MANIFEST, True),
                 ("the removal of a manifest", "DELETE", MANIFEST, True),
+                ("the removal of what it listed", "DELETE", r"/step-\d+/[^/]*\.shard$", True),
                 ("before the model is in force", "PUT", MODEL, False),
-                ("after the model is in force", "PUT", MODEL, True)):
+                ("after the model is in force", "PUT", MODEL, True),
+                ("before the result", "PUT", RESULT, False),
+                ("after the result", "PUT", RESULT, True),
+                ("before the end of the claim", "PUT", OWNER, False),
+                ("after the end of the claim", "PUT", OWNER, True)):
             with self.subTest(what):
                 for one in self.objects(OUT):
                     self.command("delete", one)
                 self.kill_at(method, pattern, carried)
                 self.assertIn("step-", self.verify())
+                if pattern == OWNER or (pattern == RESULT and carried):
+                    self.assertEqual(self.result()["status"], "done")
+                self.assertEqual("ended: true" in self.text(OUT + "/OWNER"), what == "after the end of the claim")
                 if what == "a shard":  # it says that it writes there until somebody decides
                     self.assertIn("--resume", self.train(expect=2))
                 self.train("--resume")
                 self.assertEqual(self.result()["model_digest"], here["model_digest"])
                 self.verify()
+                if method == "DELETE":  # the next save goes on with it
+                    self.train("--resume", "--epochs=4")
+                self.assert_nothing_left()
 
     def start_with_small_parts(self, *flags):
         """Starts daemons whose pservers upload in small parts, and submits the job to them. Returns the submission."""
