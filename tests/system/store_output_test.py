@@ -185,6 +185,62 @@ class StoreOutputTest(places_test.StoreTest):
                     self.train("--resume", "--epochs=4")
                 self.assert_nothing_left()
 
+    def test_a_daemon_that_dies_at_a_manifest_alone_changes_no_bit(self):
+        here = self.trained_here()
+        for role, carried, losses in (("pserver", True, "pserver_losses"), ("scheduler", False, "scheduler_restarts"),
+                                      ("scheduler", True, "scheduler_restarts")):
+            with self.subTest("%s, carried: %s" % (role, carried)):
+                for one in self.objects(OUT):
+                    self.command("delete", one)
+                killed, claims = [], []
+
+                def look(got, path):
+                    if not killed and got == "PUT" and re.search(MANIFEST, path):
+                        claims.append(self.text(OUT + "/OWNER"))
+                        killed.extend(one.pid for one in self.endpoints() if (one.role, one.rank) == (role, 0))
+                        kill_unless_over(killed[-1])
+                        return "busy"
+                    return None
+                setattr(self.proxy, "after" if carried else "fault",
+                        look if carried else lambda number, method, path: look(method, path))
+                self.train()
+                self.proxy.fault = lambda number, method, path: None
+                self.proxy.after = lambda method, path: None
+                result = self.result()
+                self.assertEqual((result["status"], result["model_digest"]), ("done", here["model_digest"]))
+                self.assertEqual(result["recovery"][losses], 1, result["recovery"])
+                owner = self.text(OUT + "/OWNER")
+                self.assertIn("ended: true", owner)
+                same = [re.search("claim: .*", text)[0] for text in (claims[0], owner)]
+                self.assertEqual(same[0] == same[1], role == "pserver", same)  # the next scheduler claims the folder for itself
+                self.verify()
+                shutil.rmtree(self.tmp / "run.log")
+
+    def test_a_job_resumes_while_the_store_fails(self):
+        here = self.trained_here()
+        self.kill_at("PUT", r"/step-\d+/[^/]*\.shard$", False)
+        kinds = {2: "lost", 4: "busy", 6: "slow", 9: "cut"}
+        once, again = [], []
+
+        def fault(number, method, path):
+            """One shard of the checkpoint is read in another version, and later one is put without an answer."""
+            wanted = ("GET", "other") if not once else ("PUT", "never")
+            if len(once) < 2 and method == wanted[0] and path.endswith(".shard"):
+                once.append(path)
+                return wanted[1]
+            if method == "PUT" and [path] == once[1:]:
+                again.append(path)
+            return kinds.get(number % 17)
+        self.proxy.fault = fault
+        refused = self.train("--resume", expect=1)
+        self.assertIn("has another version now", refused)
+        self.assertIn(once[0].rsplit("/", 1)[1], refused)
+        self.train("--resume")
+        self.assertEqual(set(self.proxy.faults), {"other", "never", *kinds.values()})
+        self.assertEqual(len(again), 1)
+        self.assertEqual(self.result()["model_digest"], here["model_digest"])
+        self.verify()
+
     def start_with_small_parts(self, *flags):
         """Starts daemons whose pservers upload in small parts, and submits the job to them. Returns the submission."""
         address = "127.0.0.1:%d" % free_port()
