@@ -18,6 +18,7 @@ MANIFEST = r"/step-\d+/MANIFEST$"
 MODEL = r"/run/model/MANIFEST$"
 RESULT = r"/run/result\.json$"
 OWNER = r"/run/OWNER$"
+places_test.skip_without_store()
 
 
 class StoreOutputTest(places_test.StoreTest):
@@ -498,5 +499,4 @@ class DeleteOnStoreTest(places_test.StoreTest, delete_rows_test.DeleteRowsTest):
 
 
 if __name__ == "__main__":
-    places_test.skip_without_store()
     unittest.main()
