@@ -497,8 +497,10 @@ absl::StatusOr<StartCheck> CheckFeatures(
   return check;
 }
 
-// Days go forward: rows of a later day would have a negative age.
-absl::Status CheckDay(const JobConfig& job, const CheckpointInfo& from, Env* env) {
+// Days go forward: rows of a later day would have a negative age. A day that is so late that all
+// rows of a table expire at once is probably a mistake: warns of it.
+absl::Status CheckDay(const JobConfig& job, const CheckpointInfo& from, Env* env,
+                      StartCheck* check) {
   if (job.data().day().empty()) return absl::OkStatus();
   SLUICE_ASSIGN_OR_RETURN(const int32_t day, ParseDataDay(job.data().day()));
   for (const TableConfig& table : from.manifest.tables()) {
@@ -509,11 +511,28 @@ absl::Status CheckDay(const JobConfig& job, const CheckpointInfo& from, Env* env
     SLUICE_ASSIGN_OR_RETURN(const auto reader,
                             ShardFileReader::Open(env, from.dir, table, *files[0]));
     const auto& days = reader->header().facts().days();
-    if (days.empty() || days.rbegin()->day() <= day) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data.day: ", job.data().day(), " is before ", FormatDataDay(days.rbegin()->day()),
-        ", the day of ", from.dir, " (initial_checkpoint); train the days in their order, or ",
-        "start from a checkpoint that is not later"));
+    if (days.empty()) continue;
+    const int32_t last = days.rbegin()->day();
+    if (last > day) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "data.day: ", job.data().day(), " is before ", FormatDataDay(last), ", the day of ",
+          from.dir, " (initial_checkpoint); train the days in their order, or ",
+          "start from a checkpoint that is not later"));
+    }
+    for (const TableConfig& next : check->tables) {
+      if ((next.has_start() ? next.start().table() : next.name()) != table.name()) continue;
+      const ExpireConfig& expire = next.expire();
+      if (expire.after_days() == 0 || day - last <= int64_t{expire.after_days()}) continue;
+      const std::string kept =
+          expire.min_count() == 0
+              ? ""
+              : absl::StrCat(" but those with ", expire.min_count(), " updates (min_count)");
+      check->warnings.push_back(
+          absl::StrCat("data.day: all rows of table '", next.name(), "'", kept,
+                       " expire at once: ", job.data().day(), " is more than ", expire.after_days(),
+                       " days (expire.after_days) ", "after ", FormatDataDay(last), ", the day of ",
+                       from.dir, " (initial_checkpoint); check the year and the month"));
+    }
   }
   return absl::OkStatus();
 }
@@ -541,7 +560,6 @@ absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const Mo
   if (job.initial_checkpoint().empty()) return StartCheck();
   const auto found = FindCheckpoint(job.initial_checkpoint(), /*verify=*/false, env, nullptr);
   if (!found.ok()) return StartCheck();
-  SLUICE_RETURN_IF_ERROR(CheckDay(job, *found, env));
   std::vector<std::string> fresh;
   SLUICE_ASSIGN_OR_RETURN(StartCheck check,
                           CheckFeatures("initial_checkpoint", found->dir, found->manifest, job,
@@ -549,6 +567,7 @@ absl::StatusOr<StartCheck> CheckInitialCheckpoint(const JobConfig& job, const Mo
                                           return CheckStart(found->dir, found->manifest, tables,
                                                             &fresh);
                                         }));
+  SLUICE_RETURN_IF_ERROR(CheckDay(job, *found, env, &check));
   std::vector<TableConfig> tables = check.tables;
   SLUICE_RETURN_IF_ERROR(FixShards(&found->manifest, &tables));
   for (const std::string& table : fresh) {

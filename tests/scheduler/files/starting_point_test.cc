@@ -590,21 +590,31 @@ TEST_F(FindInitialCheckpointTest, TablesFollowTheFeatures) {
 }
 
 TEST_F(FindInitialCheckpointTest, DaysDoNotGoBack) {
-  const auto job = [](const char* day) {
+  const auto job = [](const char* day, uint32_t min_count = 0) {
     JobConfig of_day;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kJob, &of_day));
     of_day.mutable_data()->set_day(day);
     TableConfig* const table = of_day.add_tables();
     table->set_name("embedding");
     table->mutable_expire()->set_after_days(9);
+    table->mutable_expire()->set_min_count(min_count);
     const auto effective = EffectiveJobConfig(of_day, "", BuiltInSpecs());
     EXPECT_TRUE(effective.ok()) << effective.status();
     return *effective;
   };
   const std::string folder = Make(5, job("2026-11-30"), "", "sync", 20787);  // 2026-11-30
-  for (const char* day : {"2026-11-30", "2026-12-05"}) {
+  for (const char* day : {"2026-11-30", "2026-12-09"}) {
     const absl::Status later = Find(job(day), folder);
     EXPECT_TRUE(later.ok()) << later;
+    EXPECT_THAT(warnings_, testing::IsEmpty());
+  }
+  for (const uint32_t min_count : {0u, 20u}) {
+    ASSERT_TRUE(Find(job("2026-12-10", min_count), folder).ok());
+    EXPECT_THAT(warnings_,
+                ElementsAre(AllOf(HasSubstr("all rows of table 'embedding'"),
+                                  HasSubstr("2026-12-10"), HasSubstr("2026-11-30"),
+                                  min_count > 0 ? HasSubstr("20 updates (min_count)")
+                                                : HasSubstr("'embedding' expire at once"))));
   }
   const absl::Status earlier = Find(job("2026-11-29"), folder);
   EXPECT_TRUE(absl::IsInvalidArgument(earlier)) << earlier;
@@ -614,6 +624,11 @@ TEST_F(FindInitialCheckpointTest, DaysDoNotGoBack) {
   JobConfig dry = job("2026-11-29");
   dry.set_initial_checkpoint(folder);
   EXPECT_EQ(CheckInitialCheckpoint(dry, BuiltInSpecs(), Env::Real()).status(), earlier);
+  dry = job("2027-11-30");
+  dry.set_initial_checkpoint(folder);
+  const auto too_late = CheckInitialCheckpoint(dry, BuiltInSpecs(), Env::Real());
+  ASSERT_TRUE(too_late.ok()) << too_late.status();
+  EXPECT_THAT(too_late->warnings, ElementsAre(HasSubstr("expire at once")));
   EXPECT_TRUE(Find(Effective(), folder).ok()) << "a job without days";
 }
 
