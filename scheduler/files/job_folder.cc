@@ -469,8 +469,10 @@ absl::Status JobFolder::Export(const OutputAction& made) {
         absl::StrCat(committed.message(), "; the scheduler and all pservers must see the folder ",
                      root, ", and it must have room"));
   }
-  if (made.manifest.export_().from() == 0) export_base_ = made.manifest.export_().to();
-  // Only now, so that there is a whole chain at every moment.
+  if (made.manifest.export_().from() != 0) return absl::OkStatus();
+  export_base_ = made.manifest.export_().to();
+  // Only now, so that there is a whole chain at every moment. Not after a delta, which adds no
+  // chain: the removal reads the manifests of all members.
   if (CheckOwned().ok()) {
     const ExportConfig& config = made.config.export_();
     RemoveOldChains(root, config.has_keep() ? config.keep() : 2, made.manifest.export_().instance(),

@@ -265,6 +265,26 @@ TEST_F(JobFolderTest, ADeltaWhoseBaseOrPredecessorIsGoneFailsAndABaseFollows) {
   }
 }
 
+TEST_F(JobFolderTest, ADeltaReadsAsMuchHoweverLongTheChainIs) {
+  JobFolder folder(&env_, "h");
+  OutputAction started = Action(OutputAction::kStarted, dir_);
+  started.config.mutable_export_()->set_every_steps(5);
+  ASSERT_TRUE(folder.Begin(started).ok());
+  int reads = 0, of_second = 0;
+  env_.before_read = [&](const std::string&) {
+    ++reads;
+    return absl::OkStatus();
+  };
+  std::string warning;
+  for (uint64_t cut = 1; cut <= 21; ++cut) {
+    reads = 0;
+    ASSERT_TRUE(folder.Checkpoint(ExportAction(cut - 1, cut, 7), &warning).ok());
+    if (cut == 3) of_second = reads;
+  }
+  EXPECT_GT(of_second, 0);
+  EXPECT_EQ(reads, of_second);
+}
+
 // Whichever read fails, a base is the newest, or there is none.
 TEST_F(JobFolderTest, ABaseWhosePlaceCannotBeReadFails) {
   JobFolder folder(&env_, "h");
