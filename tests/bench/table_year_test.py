@@ -1,7 +1,9 @@
 """./dev bench --year compares a table whose rows expire with one that keeps every row."""
+import argparse
 import json
 import pathlib
 import sys
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -10,6 +12,7 @@ sys.path.insert(1, str(ROOT / "bench"))
 from sluice_testing import BIN, SluiceTest  # noqa: E402
 
 import table_year  # noqa: E402
+import turns  # noqa: E402
 
 
 class TableYearTest(SluiceTest):
@@ -21,6 +24,18 @@ class TableYearTest(SluiceTest):
         self.assertGreater(rows["year/sync/rows"], 1.3, done.stdout)
         # 6,000 examples tell an AUC to about 0.007, and the two sides score the same ones.
         self.assertLess(rows["year/sync/auc"], 0.02, done.stdout)
+
+    def test_a_run_with_too_few_kills_is_not_within_its_bounds(self):
+        options = argparse.Namespace(days=60, kills=True)
+        keeps = types.SimpleNamespace(auc=0.75, rows=[300] * 60, bytes=[300] * 60, kills=0)
+
+        def missed(*kills):
+            runs = [(keeps, types.SimpleNamespace(auc=0.75, rows=[50] * 60, bytes=[50] * 60, kills=count)) for count in kills]
+            return table_year.report(options, "sync", runs, turns.Rows())
+        self.assertEqual(missed(30, 30), [])
+        self.assertEqual(missed(30, 29), ["sync/kills"])
+        options.kills = False
+        self.assertEqual(missed(0, 0), [])
 
     def test_values_come_and_go(self):
         days, seen = table_year.Days(1, 500), []
