@@ -1,6 +1,8 @@
 // row_sweep/{longest,p999}_pull/dim16: how long a pull of 2,048 rows takes, in milliseconds, from
 // one shard of 10 million rows that have all expired, while updates sweep them. The limit is the
 // same in a table without expiry.
+// row_evict/longest_pull/dim16: the same from a shard at its limit of 400,000 rows, while updates
+// evict. The limit is the same in a table without a limit.
 //
 // A pull comes at the worst moment: it waits for a whole update of 2,048 keys, 256 of them new.
 // Both are measured as processor time of one thread, so time in which the thread did not run does
@@ -21,8 +23,7 @@ constexpr uint32_t kSweptDim = 16;
 constexpr size_t kLoaded = 16 << 10;  // keys of a push that loads rows
 constexpr size_t kPulled = 2048, kNewKeys = 256;
 
-absl::StatusOr<std::unique_ptr<Shard>> ShardThatExpires(uint64_t after_steps) {
-  TableConfig config;
+absl::StatusOr<std::unique_ptr<Shard>> ShardWith(TableConfig config) {
   config.set_name("sparse");
   config.set_kind(TableConfig::SPARSE);
   config.set_num_shards(1);
@@ -31,7 +32,6 @@ absl::StatusOr<std::unique_ptr<Shard>> ShardThatExpires(uint64_t after_steps) {
   column->set_dim(kSweptDim);
   column->mutable_optimizer()->set_learning_rate(1e-3);
   column->mutable_optimizer()->mutable_adagrad();
-  if (after_steps > 0) config.mutable_expire()->set_after_steps(after_steps);
   auto layout = TableLayout::Create(0, config, /*seed=*/1);
   if (!layout.ok()) return layout.status();
   return MakeSparseShard(*std::move(layout), 0, UpdatePolicy());
@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<Shard>> ShardThatExpires(uint64_t after_steps) {
 
 class SweepWork {
  public:
-  // With `expires` every row but those that Turn updates has expired afterwards.
+  // A row that was updated more than `after_steps` steps ago, which are all but those that Turn
+  // updates, has expired afterwards if the table says so.
   SweepWork(std::unique_ptr<Shard> shard, size_t rows, uint64_t after_steps)
       : shard_(std::move(shard)), next_(rows), pulled_(kPulled * kSweptDim) {
     const auto push_range = [this](uint64_t begin, uint64_t end) {
@@ -62,7 +63,7 @@ class SweepWork {
     return ThreadNow() - start;
   }
 
-  uint64_t expired() { return shard_->turnover().expired(); }
+  RowTurnover turnover() { return shard_->turnover(); }
 
  private:
   void Push(const std::vector<uint64_t>& keys) {
@@ -95,13 +96,36 @@ Sample PullsWhileSwept(size_t rows, double quantile) {
   const size_t turns = rows / (16 * kNewKeys + kPulled / 8);
   Sample sample;
   for (const bool expires : {false, true}) {
-    auto shard = ShardThatExpires(expires ? after_steps : 0);
+    TableConfig config;
+    if (expires) config.mutable_expire()->set_after_steps(after_steps);
+    auto shard = ShardWith(config);
     if (!shard.ok()) return {};
     SweepWork work(*std::move(shard), rows, after_steps);
     std::vector<double> seconds;
     for (size_t i = 0; i < turns; ++i) seconds.push_back(work.Turn());
-    if (expires && work.expired() < rows / 2) return {};
+    if (expires && work.turnover().expired() < rows / 2) return {};
     (expires ? sample.value : sample.limit) = Quantile(std::move(seconds), quantile);
+  }
+  return sample;
+}
+
+// Returns 0 if few updates evicted: the row then fails.
+Sample PullWhileEvicted(size_t rows) {
+  const size_t turns = rows / kNewKeys;  // an update evicts 5 % of the rows
+  Sample sample;
+  for (const bool evicts : {false, true}) {
+    TableConfig config;
+    if (evicts) {
+      config.set_max_rows(rows);
+      config.mutable_evict();
+    }
+    auto shard = ShardWith(config);
+    if (!shard.ok()) return {};
+    SweepWork work(*std::move(shard), rows, 0);
+    std::vector<double> seconds;
+    for (size_t i = 0; i < turns; ++i) seconds.push_back(work.Turn());
+    if (evicts && work.turnover().evicted() < rows / 2) return {};
+    (evicts ? sample.value : sample.limit) = Quantile(std::move(seconds), 1);
   }
   return sample;
 }
@@ -122,6 +146,17 @@ void AddRowSweepBenchmarks(std::vector<Benchmark>* to) {
     };
     to->push_back(std::move(benchmark));
   }
+  Benchmark evict;
+  evict.name = "row_evict/longest_pull/dim16";
+  evict.unit = "ms";
+  evict.limit_name = "the same pull from a table without a limit";
+  evict.few_repetitions = 3;
+  evict.prepare = [](const Settings& settings) -> absl::StatusOr<std::function<Sample()>> {
+    return std::function<Sample()>([rows = settings.quick ? size_t{20000} : size_t{400000}] {
+      return PullWhileEvicted(rows);
+    });
+  };
+  to->push_back(std::move(evict));
 }
 
 }  // namespace sluice::bench
