@@ -110,7 +110,9 @@ class StatsOfRunningJobTest(DeleteRowsTest):
 
 class DeleteInSyncTest(DeleteRowsTest):
     def test_rows_are_gone_from_checkpoints_and_deltas_and_stay_gone(self):
-        launcher = self.begin("--a_sync=false", "--set=export.every_steps=20", "--set=export.keep=100")
+        # After day 1 with its 100 steps, and 200 more, the rate is 0 and no value changes any more.
+        launcher = self.begin("--a_sync=false", "--set=export.every_steps=20", "--set=export.keep=100",
+                              "--set=optimizers.all.schedule.polynomial.steps=300")
         before = self.await_members(launcher, 2)
         self.applied(before)
         self.assertEqual(self.found(self.tmp / "applied", GONE_OLD), len(GONE_OLD))
@@ -127,14 +129,16 @@ class DeleteInSyncTest(DeleteRowsTest):
         step = int(re.search(r"step-(\d+)$", folder)[1])
 
         chain = self.await_chain(launcher, lambda now: now[0].folder == before[0].folder and
-                                 now[-1].step > step + TWO_EPOCHS)
+                                 now[-1].step > max(step, 200) + TWO_EPOCHS)
         self.assertTrue(any(member.gone >= len(GONE_OLD) for member in chain[1:] if member.step >= step))
-        self.applied(chain)
+        applied = self.applied(chain)
         self.assert_gone_but_trained_again(self.tmp / "applied")
 
         # The scheduler that made the checkpoint is gone, and a lost pserver sends the job back to it.
         os.kill(self.pid_of("scheduler", 0), signal.SIGKILL)
         self.await_recovery("scheduler_restarts", step)
+        base = self.await_chain(launcher, lambda now: now[0].folder not in [member.folder for member in chain])[0]
+        self.assertEqual(applied, self.files(base.folder))
         os.kill(self.pid_of("pserver", 1), signal.SIGKILL)
         self.await_recovery("rollbacks", step + TWO_EPOCHS)
         self.assert_gone_but_trained_again(self.make_checkpoint())
