@@ -9,6 +9,7 @@ import unittest
 import urllib.request
 
 import delete_rows_test
+import export_test
 import places_test
 from sluice_testing import ADULT, TEST_BIN, free_port, kill_unless_over, processes_naming, wait_until
 
@@ -420,10 +421,10 @@ class StoreOutputTest(places_test.StoreTest):
             self.assertEqual([*(host / "tmp").iterdir(), *(host / "work").iterdir()], [])
         self.assertEqual([*self.tmp.rglob("*.shard"), *self.tmp.rglob("MANIFEST")], [])
 
-    def make_exports(self, wanted, made, output, name):
+    def make_exports(self, wanted, made, output, name, *more, keep=9):
         """Trains with exports until made() says that there are as many as wanted, and then cancels the job."""
-        flags = self.flags("--epochs=100000", "--set=checkpoint.every_epochs=0", "--set=export.every_steps=10", "--set=export.keep=9",
-                           output=output, name=name)
+        flags = self.flags("--epochs=100000", "--set=checkpoint.every_epochs=0", "--set=export.every_steps=10", "--set=export.keep=%d" % keep,
+                           *more, output=output, name=name)
         launcher = self.start("sluice", "launch", *flags, log=name + ".out")
 
         def look():
@@ -461,6 +462,13 @@ class StoreOutputTest(places_test.StoreTest):
         delta("apply", "s3://data/" + there, "--output=s3://data/applied")
         delta("apply", "s3://data/" + there, "--output=%s" % (self.tmp / "applied"))
         self.assertEqual(digest([self.text("applied/MANIFEST")]), digest([(self.tmp / "applied" / "MANIFEST").read_text()]))
+
+        # A base of the second run replaces all that the first one has made.
+        def instances():
+            return {name.split("/")[-2].split("-")[0] for name in self.objects(there + "/") if "-" in name[len(there):]}
+        first = instances()
+        self.make_exports(1, lambda: members() and not first & instances(), "s3://data/" + OUT, "again", "--resume", keep=1)
+        self.assertEqual((len(first), len(instances())), (1, 1))
         refused = self.train("--set=export.every_steps=10", "--set=export.dir=s3://data/" + there, output="s3://data/other",
                              name="other", expect=1)
         self.assertIn("holds exports of the job with output_dir s3://data/" + OUT, refused)
@@ -477,6 +485,39 @@ class StoreOutputTest(places_test.StoreTest):
                 self.assertGreater(result["eval"]["auc"], 0.8)
                 self.verify(out)
                 self.assertIn(out + "/model/MANIFEST", self.objects(out + "/model/"))
+
+
+class ExportKillOnStoreTest(places_test.StoreTest, export_test.ExportTest):
+    def test_a_scheduler_that_is_killed_within_an_export_leaves_a_chain(self):
+        seen, killed = [], threading.Event()
+
+        def fault(number, method, path):
+            """Kills the scheduler before the manifest of the second delta comes into force."""
+            if killed.is_set() or method != "PUT" or not re.search(r"/exports/[^/]+/MANIFEST$", path):
+                return None
+            if path not in seen:
+                seen.append(path)
+            if len(seen) < 3:
+                return None
+            os.kill(self.pid_of("scheduler", 0), signal.SIGKILL)
+            killed.set()
+            return "busy"
+        self.proxy.fault = fault
+        launcher = self.start_exports("--server_num=2", "--set=export.dir=s3://data/exports", "--set=export.keep=1")
+        wait_until(killed.is_set, self.output)
+        before = [path.split("/")[-2] for path in seen]
+
+        for members in (1, 2):  # one after the other, as in await_members
+            def followed():
+                self.assertIsNone(launcher.poll(), self.output())
+                names = self.objects("exports/")
+                return sum(name.endswith("/MANIFEST") for name in names) >= members and not any(name.split("/")[1] in before for name in names)
+            wait_until(followed, lambda: "another chain in place of the first: %s\n%s" % (self.objects("exports/"), self.output()))
+        self.end(launcher)
+        self.delta("verify", "s3://data/exports")
+        self.delta("apply", "s3://data/exports", "--output=%s" % (self.tmp / "applied"))
+        step = int(re.search(r"^ *global_step: (\d+)", (self.tmp / "applied" / "MANIFEST").read_text(), re.M)[1])
+        self.assertEqual(self.files(self.tmp / "applied"), self.model_at(step))
 
 
 class DeleteOnStoreTest(places_test.StoreTest, delete_rows_test.DeleteRowsTest):
