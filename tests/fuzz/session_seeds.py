@@ -4,7 +4,7 @@ Each class mirrors the choices of one fuzzer; where that changes, its seeds only
 """
 import struct
 
-from choices import Choices, double, message, number, packed
+from choices import Choices, double, fixed64, message, number, packed
 
 SPARSE_SHARDS = 4
 ELEMENTS, DIM = 4, 3  # of the dense block and of a row (tests/server/test_worker.h)
@@ -355,10 +355,13 @@ def copy_readings():
 class ShardImage(Choices):
     """shard_image.cc."""
 
-    def __init__(self, mode, sparse, rows=0, change=b""):
+    def __init__(self, mode, sparse, rows=0, change=b"", day=None):
+        """With a day, the table whose rows go."""
         super().__init__()
         self.sparse = sparse
-        self.pick(mode, 3).number(int(sparse), 0, 1)
+        self.pick(mode, 3).number(int(sparse) if day is None else 2, 0, 2)
+        if day is not None:
+            self.boolean(True).number(day, 0, 9)
         if sparse:
             self.number(rows, 0, 8)
         self.text(change, 60)
@@ -384,6 +387,11 @@ def shard_images():
     yield "image_empty", ShardImage(1, True).index()
     facts = number(1, 7) + number(2, 8) + number(3, 9) + number(4, 10) + number(5, 11)
     ranks = b"".join(message(6, number(1, 1) + number(2, rank + 3) + message(6, TOTALS)) for rank in (0,))
+    days = message(8, number(1, 2) + number(2, 1)) + message(8, number(1, 4) + number(2, 6))
+    gone = message(11, fixed64(1, 3) + number(2, 7)) + number(12, 5)
+    change = message(10, number(4, 8) + days + gone)
+    for mode, name in ((0, "sync"), (1, "async")):
+        yield f"image_rows_go_{name}", ShardImage(mode, True, rows=5, change=change, day=5).block([1, 2]).block([4, 9, 40]).index()
     yield "image_facts", ShardImage(0, False, change=message(10, facts + ranks)).block([1, 2, 3, 4]).index()
 
 

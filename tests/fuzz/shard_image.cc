@@ -16,10 +16,31 @@ namespace {
 
 constexpr int kMostPieces = 12;
 
-std::unique_ptr<Shard> NewShard(const TableLayouts& layouts, size_t table, Mode mode) {
+// A dense table, a sparse one, and a sparse one whose rows go.
+TableLayouts FuzzTables() {
+  JobSpec spec = MakeSpec(2, true, 0, /*num_shards=*/1);
+  TableConfig* const goes = spec.add_tables();
+  *goes = spec.tables(1);
+  goes->set_name("goes");
+  goes->set_max_rows(4);
+  goes->mutable_expire()->set_after_steps(9);
+  goes->mutable_expire()->set_after_days(2);
+  goes->mutable_evict()->set_half_life_days(1);
+  goes->mutable_admit()->set_after(2);
+  goes->mutable_admit()->set_sketch_kib(1);
+  return LayoutsOf(spec);
+}
+
+std::unique_ptr<Shard> NewShard(const TableLayouts& layouts, size_t table, Mode mode,
+                                FuzzedDataProvider* input) {
   UpdatePolicy policy;
   policy.worker_num = 2;
   policy.mode = mode;
+  if (table == 2) {
+    if (mode == Mode::kGeo) policy.mode = Mode::kAsync;  // Geo refuses what makes rows go
+    policy.keeps_tombstones = input->ConsumeBool();
+    policy.day = input->ConsumeIntegralInRange(0, 9);
+  }
   return (table == 0 ? MakeDenseShard : MakeSparseShard)(layouts[table], 0, policy);
 }
 
@@ -87,9 +108,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sluice;  // NOLINT
   FuzzedDataProvider input(data, size);
   const auto mode = input.PickValueInArray({Mode::kSync, Mode::kAsync, Mode::kGeo});
-  static const TableLayouts* const layouts =
-      new TableLayouts(LayoutsOf(MakeSpec(2, true, 0, /*num_shards=*/1)));
-  const std::unique_ptr<Shard> shard = NewShard(*layouts, input.ConsumeIntegralInRange(0, 1), mode);
+  static const TableLayouts* const layouts = new TableLayouts(FuzzTables());
+  const int table = input.ConsumeIntegralInRange(0, 2);
+  const std::unique_ptr<Shard> shard = NewShard(*layouts, table, mode, &input);
   ShardImageReader reader(shard.get());
   ShardFileIndex seen;
   const size_t record_bytes =
