@@ -480,14 +480,25 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program,
   return failures.empty() ? kDone : kJobFailed;
 }
 
-// Prints what a program has written of its error (python/sluice/_process.py) as the last line of
-// the launch. Returns the exit code of the launch.
-int ReportProgramsError(const WorkerProgram& program, int code) {
-  const auto error = Env::Real()->ReadFile(program.folder + "/error");
-  if (code != kJobFailed || !error.ok() || error->size() < 3) return code;
-  PrintNote(PrintableLine(error->substr(2)));
+// Prints the error of a program (python/sluice/_process.py) as the last line of the launch: the
+// first of those left, since an error of one worker can make others fail. Returns the exit code of
+// the launch.
+int ReportProgramsError(const WorkerProgram& program, uint32_t worker_num, int code) {
+  if (code != kJobFailed) return code;
+  std::string first;
+  std::filesystem::file_time_type first_time;
+  for (uint32_t rank = 0; rank < worker_num; ++rank) {
+    const std::string file = absl::StrCat(program.folder, "/error.", rank);
+    std::error_code lacking;
+    const auto time = std::filesystem::last_write_time(file, lacking);
+    if (lacking || (!first.empty() && first_time <= time)) continue;
+    first_time = time;
+    first = Env::Real()->ReadFile(file).value_or("");
+  }
+  if (first.size() < 3) return code;
+  PrintNote(PrintableLine(first.substr(2)));
   const bool begun = Env::Real()->Exists(program.job_file());
-  return !begun && absl::StartsWith(*error, absl::StrCat(kBadUsage, " ")) ? kBadUsage : code;
+  return !begun && absl::StartsWith(first, absl::StrCat(kBadUsage, " ")) ? kBadUsage : code;
 }
 
 // The number of workers of a program.
@@ -569,7 +580,7 @@ int LaunchProgram(const ParsedCommand& command) {
     return RunProgramsJob(command, *program, config, log_dir, cluster.get(), on_hosts,
                           {&printer, stream->get()}, interruption);
   });
-  return ReportProgramsError(*program, code);
+  return ReportProgramsError(*program, *worker_num, code);
 }
 
 int LaunchAny(const ParsedCommand& command) {

@@ -46,6 +46,9 @@ def enter(in_child: Callable[[], None]) -> None:
         )
     _state = "open"
     _in_child = in_child
+    if file := _error_file():
+        with contextlib.suppress(OSError):
+            os.remove(file)  # of an earlier process of this rank, which this one makes good
     if not _watches_forks:
         os.register_at_fork(after_in_child=_after_fork_in_child)  # for the life of the process
         _watches_forks = True
@@ -82,14 +85,22 @@ def debug(error: BaseException | None) -> None:
     pdb.post_mortem(error.__traceback__)
 
 
+def _error_file() -> str | None:
+    """Where `sluice launch` looks for an error of this rank; None when it does not."""
+    folder = os.environ.get("SLUICE_PROGRAM_DIR")
+    if not folder or not os.path.isdir(folder) or multiprocessing.parent_process() is not None:
+        return None  # of a launch on several hosts, it is on another one
+    return os.path.join(folder, "error." + os.environ.get("SLUICE_RANK", "0"))
+
+
 def tell_launcher(error: BaseException) -> None:
     """Names an error in a file that `sluice launch` looks for when its job, or its program, has failed.
 
     Format: the exit code of a launch whose job has not begun, a blank, and one line of text.
     """
-    folder = os.environ.get("SLUICE_PROGRAM_DIR")
-    if not folder or not os.path.isdir(folder) or multiprocessing.parent_process() is not None:
-        return  # of a launch on several hosts, it is on another one
+    file = _error_file()
+    if file is None:
+        return
     rank = os.environ.get("SLUICE_RANK", "0")
     place = os.path.basename(sys.argv[0]) + (f" rank {rank}" if rank != "0" else "")
     try:
@@ -99,11 +110,11 @@ def tell_launcher(error: BaseException) -> None:
     if len(text) > _MOST_CHARACTERS:
         text = text[:_MOST_CHARACTERS] + "..."
     line = f"{2 if _is_wrong_use(error) else 1} {place}: {type(error).__name__}{': ' if text else ''}{text}"
-    draft = os.path.join(folder, f"error.{os.getpid()}")
+    draft = f"{file}.{os.getpid()}"
     with contextlib.suppress(OSError):  # the job fails with the whole traceback in any case
-        with open(draft, "w", encoding="utf-8", errors="replace") as file:
-            file.write(line)
-        os.rename(draft, os.path.join(folder, "error"))
+        with open(draft, "w", encoding="utf-8", errors="replace") as out:
+            out.write(line)
+        os.rename(draft, file)
 
 
 def _is_wrong_use(error: BaseException) -> bool:

@@ -1046,9 +1046,9 @@ model {
         self.assertIn("Traceback", self.shown(error, on_terminal=False))  # into its log
         self.assertEqual("ValueError: another one\n", self.shown(ValueError("another one")))
 
-    def told(self):
+    def told(self, rank=0):
         """What the launcher is told of an error."""
-        return pathlib.Path(os.environ["SLUICE_PROGRAM_DIR"], "error").read_text()
+        return pathlib.Path(os.environ["SLUICE_PROGRAM_DIR"], "error.%d" % rank).read_text()
 
     def test_the_launcher_learns_which_errors_are_of_the_job_that_the_script_makes(self):
         _process.leave(again=True)
@@ -1067,17 +1067,25 @@ model {
             self.assertLess(len(self.told()), 700)
         with mock.patch.dict(os.environ, {"SLUICE_RANK": "3"}):
             self.shown(KeyError("a key"))
-        self.assertEqual(self.told(), "1 torch_test.py rank 3: KeyError: 'a key'")
+        self.assertEqual(self.told(rank=3), "1 torch_test.py rank 3: KeyError: 'a key'")
 
         class Silent(Exception):
             __str__ = None
 
         self.shown(Silent())
         self.assertEqual(self.told(), "1 torch_test.py: Silent")
-        error = pathlib.Path(os.environ["SLUICE_PROGRAM_DIR"], "error")
+        error = pathlib.Path(os.environ["SLUICE_PROGRAM_DIR"], "error.0")
         error.unlink()
         error.mkdir()  # which cannot be replaced
         self.shown(KeyError("a key"))
+
+    def test_a_worker_takes_back_the_error_of_the_process_before_it(self):
+        for rank in "01":
+            with mock.patch.dict(os.environ, {"SLUICE_RANK": rank}):
+                _process.tell_launcher(OSError("the disk is away"))
+        with self.worker(Net()) as worker:
+            self.assertEqual(os.listdir(os.environ["SLUICE_PROGRAM_DIR"]), ["error.1"])
+            list(worker)
 
     def test_an_exception_before_there_is_a_job_is_shown_by_python(self):
         self.core.has_job = False

@@ -626,6 +626,29 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
                                  r"'nowhere'|ends)")
                 self.assertEqual(out.count("train.py rank 1 runs again"), 3, out)
 
+    def test_a_launch_does_not_end_with_the_error_of_a_start_whose_next_one_was_well(self):
+        # The first worker of rank 1 dies in a step, the second one fails after its imports, and the third one cancels the job.
+        begins = """\
+import sluice.torch
+import os
+died = os.environ["SLUICE_LOG_DIR"] + "/died"
+if os.path.exists(died):
+    os.rename(died, died + "_twice")
+    raise OSError("the disk is away")
+
+def disturb():
+    if os.path.exists(died + "_twice"):
+        raise KeyboardInterrupt
+    open(died, "w").close()
+    os.abort()
+"""
+        disturbs = in_step(20, "if worker.rank == 1: disturb()")
+        out = self.train("--a_sync=false", change=lambda text: disturbs(text).replace("import sluice.torch\n", begins), expect=1)
+        self.assertEqual(json.loads((self.tmp / "run" / "result.json").read_text())["status"], "cancelled", out)
+        self.assertEqual(out.count("train.py rank 1 runs again"), 2, out)
+        self.assertIn("the disk is away", (self.tmp / "run.log" / "workerlog.1").read_text())
+        self.assertNotIn("the disk is away", out.splitlines()[-1])
+
     def test_an_exception_before_the_first_batch_fails_the_job_with_its_traceback(self):
         # Also in a process that takes a rank over, which may have no assignment yet.
         died = "os.environ['SLUICE_LOG_DIR'] + '/died'"
