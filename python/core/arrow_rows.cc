@@ -26,10 +26,8 @@ absl::Status OfSource(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("the source: ", status.message()));
 }
 
-// Why the columns of a table do not fit, with a way out when the label is missing.
-absl::Status WithAdviceOnLabel(const absl::Status& status, const std::vector<std::string>& names,
-                               const JobConfig& job) {
-  if (job.data().has_label() || HasColumn(names, kUsualLabel)) return status;
+// Says how to name or add the label's column, which a table lacks.
+absl::Status WithAdviceOnLabel(const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat(status.message(),
                                    "; name the label's column in the job, data { label { column: "
@@ -75,7 +73,12 @@ absl::Status ArrowRows::Bind(const ArrowSchema& schema, const JobConfig& job) {
   }
   appender_ = schema_->NewColumnAppender();
   const auto bound = BindColumns(schema_->columns(), names, part_.need_label, "the source");
-  if (!bound.ok()) return WithAdviceOnLabel(bound.status(), names, job);
+  if (!bound.ok()) {
+    // The label is the first column that is looked for.
+    const bool lacks_label =
+        part_.need_label && !job.data().has_label() && !HasColumn(names, kUsualLabel);
+    return lacks_label ? WithAdviceOnLabel(bound.status()) : bound.status();
+  }
   std::vector<ArrowColumns::Source> sources;
   for (const int place : *bound) {
     ArrowColumns::Source source;

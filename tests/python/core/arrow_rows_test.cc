@@ -32,6 +32,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 using Ints = std::vector<std::optional<int64_t>>;
 using Node = ArrowNode;
@@ -240,6 +241,20 @@ TEST(ArrowRowsTest, LabelAndWeightHaveTheirUsualNamesUnlessTheJobNamesOthers) {
   ASSERT_NE(batch, nullptr);
   EXPECT_THAT(batch->label, ElementsAre(0, 1));
   EXPECT_THAT(batch->weight, ElementsAre(1, 1));
+}
+
+TEST(ArrowRowsTest, OnlyATableWithoutANeededLabelIsAdvisedToNameOne) {
+  const auto why = [](const TestColumns& columns, bool need_label) {
+    const JobConfig job = JobOf("user", "categorical {}");
+    return std::string(Rows({columns}, job, {10, 0, 1, 0, need_label}).status().message());
+  };
+  const TestColumn label = TestColumn::Numbers<float>("label", "f", {0});
+  const TestColumn other = TestColumn::Numbers<float>("age", "f", {0});
+  const auto advice = HasSubstr("or add a column \"label\"");
+  EXPECT_THAT(why({Users({1})}, true), AllOf(HasSubstr("no column \"label\""), advice));
+  EXPECT_THAT(why({other, label}, true), AllOf(HasSubstr("no column \"user\""), Not(advice)));
+  EXPECT_THAT(why({other}, false), AllOf(HasSubstr("no column \"user\""), Not(advice)));
+  EXPECT_THAT(why({Users({1}), Users({2})}, false), AllOf(HasSubstr("twice"), Not(advice)));
 }
 
 TEST(ArrowRowsTest, NumbersAreRoundedOnceAfterNormalization) {
