@@ -918,6 +918,21 @@ model {
                 result.write_text(json.dumps({"job": "job-1", "status": "failed"}))
                 self.assertEqual(worker.result["status"], "failed")
 
+    def test_a_program_that_fails_before_its_first_batch_does_not_wait_for_a_store(self):
+        self.core.folder = "s3://bucket/out"
+        earlier = {"job": "job-1", "status": "done"}  # of another launch
+        own = {"job": "job-1", "status": "failed"}
+        for error, end in ((ZeroDivisionError, "fail"), (KeyboardInterrupt, "cancel")):
+            self.core.events.clear()
+            with mock.patch("sluice.torch._result.read_text", return_value=json.dumps(earlier)) as read:
+                read.side_effect = lambda path: self.assertIn(end, [event[0] for event in self.core.events]) or mock.DEFAULT
+                worker = self.worker(Net())
+                with self.assertRaises(error), worker:
+                    raise error
+                with mock.patch("sluice.torch._result.time.sleep", lambda _: read.configure_mock(return_value=json.dumps(own))):
+                    self.assertEqual(worker.result, own)
+                read.assert_called_with("s3://bucket/out/result.json")
+
     def test_a_result_that_cannot_be_read_is_named(self):
         self.core.folder = "/no/such/folder"
         self.core.batches = batches(1)

@@ -23,12 +23,15 @@ class JobResult:
     Args:
         folder: The job's output folder, on the scheduler's host or on a store; "" when it is not known.
         job_id: The job.
+        fails: This process is about to fail or cancel the job, so it asks no store first. A result on a store is then the
+            job's own when it names the job and is not that of a job that was done: a later launch may use the id again.
     """
 
-    def __init__(self, folder: str, job_id: str) -> None:
+    def __init__(self, folder: str, job_id: str, *, fails: bool = False) -> None:
         self._path = os.path.join(folder, "result.json") if folder else ""
         self._job_id = job_id
-        self._before = self._identity()
+        self._unasked = fails and is_url(self._path)
+        self._before = None if self._unasked else self._identity()
         self._result: dict[str, Any] | None = None
 
     def read(self) -> dict[str, Any]:
@@ -55,7 +58,8 @@ class JobResult:
         except (OSError, ValueError):
             return None
         # While its model replaces that of an earlier job, that job's result says so.
-        return result if result.get("job") == self._job_id and result.get("status") != "replaced" else None
+        others = ("replaced", "done") if self._unasked else ("replaced",)
+        return result if result.get("job") == self._job_id and result.get("status") not in others else None
 
     def _identity(self) -> tuple[int, int, int] | None:
         try:

@@ -215,7 +215,7 @@ class Worker:
         core = self._running()
         try:
             if not isinstance(error, JobError):
-                self._find_result(core)
+                self._find_result(core, fails=error is not None)
             if isinstance(error, KeyboardInterrupt):
                 self._member.cancel()
             elif error is not None and not isinstance(error, JobError):
@@ -538,10 +538,10 @@ class Worker:
                 return turn
         return core.take()
 
-    def _find_result(self, core: _core.Worker) -> None:
+    def _find_result(self, core: _core.Worker, *, fails: bool = False) -> None:
         """Looks where the job's result will be, before it has ended: one of an earlier job may be there."""
         if self._result is None and (folder := core.output_dir()):
-            self._result = JobResult(folder, self._place()[0])
+            self._result = JobResult(folder, self._place()[0], fails=fails)
 
     def _take(self, core: _core.Worker) -> _core.Turn | None:
         """The next turn; None when the job has ended well. Looks where the job's result will be."""
