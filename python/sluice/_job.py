@@ -16,6 +16,10 @@ __all__ = ["Job"]
 _SUFFIXES = (".textproto", ".pbtxt", ".prototxt", ".txtpb")
 
 
+class JobFileError(UsageError, OSError):
+    """The file of a job cannot be read. Also an OSError, as that of any file."""
+
+
 class Job:
     """A job: its data, features, optimizers and strategy, as proto/config.proto describes them.
 
@@ -60,9 +64,17 @@ class Job:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **fields: Any) -> Job:
-        """Reads a job file. Relative paths in it are resolved against its folder, as with ``sluice launch --job``."""
+        """Reads a job file. Relative paths in it are resolved against its folder, as with ``sluice launch --job``.
+
+        Raises:
+            UsageError: The file cannot be read, which is also an OSError; or as the constructor.
+        """
         path = _path("the path of sluice.Job.from_file", path)
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        try:
+            text = pathlib.Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise JobFileError(f"the job's file {path!r} cannot be read: {why}; give that of a job in text format") from None
         job = cls(text, base_dir=os.path.dirname(os.path.abspath(path)))
         job._file = os.path.abspath(path)
         job._name = pathlib.Path(path).stem

@@ -583,6 +583,7 @@ print(json.dumps([{name: values.ravel().tolist() for name, values in sluice.load
         for name, (old, new), code, error in (
                 ("field", ("sluice.Job(", "sluice.Job(train={'epoch': 1}); sluice.Job("), 2, "UsageError: .*did you mean 'epochs'"),
                 ("value", ("predict=model)", "predict=model, source=print, epoch_steps=0)"), 2, "ValueError: epoch_steps is 0"),
+                ("file", ("sluice.Job(", "sluice.Job.from_file('no.textproto'); sluice.Job("), 2, "JobFileError: the job's file 'no.textproto'"),
                 ("feature", ("features=CATEGORIES)", "features=[*CATEGORIES, 'agee'])"), 2, "ValueError: .*which the job does not declare"),
                 ("own", ("    with sluice.torch.worker(", "    {}['nothing']\n    with sluice.torch.worker("), 1, "KeyError: 'nothing'")):
             with self.subTest(name):
