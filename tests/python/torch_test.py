@@ -2,6 +2,7 @@
 import contextlib
 import inspect
 import io
+import itertools
 import multiprocessing
 import json
 import math
@@ -2039,10 +2040,10 @@ class SourceTest(FakeWorkerTest):
         self.assertEqual(self.go_on_at(torch.utils.data.DataLoader(given(6), batch_size=None), 4), [4, 5])
         self.assertEqual(self.go_on_at(given(3), 7), [])
 
-    def orders(self, loader, *requests):
+    def orders(self, loader, *requests, rank=0, world=1):
         """The batches that a process reads from a loader for each request (epoch, start), by the number of its first example."""
         core = fake_core.Core(SLOTS)
-        for request in (*((i, "train", 0, 1, *request) for i, request in enumerate(requests)), None):
+        for request in (*((i, "train", rank, world, *request) for i, request in enumerate(requests)), None):
             core.requests.put(request)
         SourceReader(core, loader, None, None)._thread.join()
         orders = [[]]
@@ -2063,8 +2064,9 @@ class SourceTest(FakeWorkerTest):
             "a sampler": lambda: data.DataLoader(made, batch_size=None, sampler=data.WeightedRandomSampler([1.0] * 8, 8)),
             "a sampler of batches": lambda: data.DataLoader(made, batch_sampler=random_sampler(), collate_fn=first),
             "a generator of the script": lambda: data.DataLoader(
-                made, batch_sampler=random_sampler(generator=torch.Generator().manual_seed(5)), collate_fn=first),
+                made, batch_sampler=random_sampler(generator=torch.Generator().manual_seed(random.randrange(99))), collate_fn=first),
             "torch's generator": lambda: data.DataLoader(made, batch_size=None, shuffle=True, generator=torch.default_generator),
+            **self.stateful(lambda loader: {"torchdata's own": lambda: loader(made, batch_size=None, shuffle=True)}),
         }
         for name, make in loaders.items():
             with self.subTest(name):
@@ -2075,6 +2077,35 @@ class SourceTest(FakeWorkerTest):
                 torch.manual_seed(2)
                 self.assertEqual(self.orders(make(), (1, 3)), [epochs[1][3:]])
 
+    def test_a_sampler_without_a_generator_is_left_alone(self):
+        made, order = given(4), np.array([3, 1, 2, 0])
+        [values] = self.orders(made, (0, 0))
+        loader = torch.utils.data.DataLoader(made, batch_size=None, sampler=order)
+        self.assertEqual(self.orders(loader, (0, 0)), [[values[i] for i in order]])
+
+    def test_a_sampler_of_the_script_can_deal_one_order_to_the_ranks(self):
+        made = given(8)
+
+        class Dealt(torch.utils.data.BatchSampler):
+            def __iter__(self):
+                return itertools.islice(super().__iter__(), self.rank, None, 2)
+
+        def loader(rank):
+            sampler = Dealt(torch.utils.data.RandomSampler(range(8)), 1, False)
+            sampler.rank = rank
+            return torch.utils.data.DataLoader(made, batch_sampler=sampler, collate_fn=lambda batches: batches[0])
+        [values] = self.orders(made, (0, 0))
+        for epoch in (0, 1):
+            parts = []
+            for rank in (0, 1):
+                with mock.patch.dict(os.environ, {"RANK": str(rank)}):
+                    parts += self.orders(loader(rank), (epoch, 0), rank=rank, world=2)
+            self.assertEqual(sorted(parts[0] + parts[1]), sorted(values))
+        # Torch's own draw by rank.
+        shuffled = [self.orders(lambda *_: torch.utils.data.DataLoader(made, batch_size=None, shuffle=True), (0, 0), rank=rank, world=2)
+                    for rank in (0, 1)]
+        self.assertNotEqual(*shuffled)
+
     def test_a_loader_draws_nothing_from_the_generator_of_the_steps(self):
         made = given(4)
         data = torch.utils.data
@@ -2084,18 +2115,25 @@ class SourceTest(FakeWorkerTest):
             self.assertEqual(len(self.orders(source, (0, 0))[0]), 4)
             self.assertTrue(torch.equal(torch.get_rng_state(), before))
 
-    def test_a_loader_of_torchdata_goes_on_from_its_newest_state(self):
+    @staticmethod
+    def stateful(use):
+        """`use(StatefulDataLoader)`; {} without torchdata."""
         try:
             from torchdata.stateful_dataloader import StatefulDataLoader
         except ImportError:
             print("SKIPPED, NOT PASSED: a StatefulDataLoader as a source needs torchdata (./dev python)", file=sys.stderr)
-            self.skipTest("torchdata is not installed")
-        for processes in (0, 2):
-            make = lambda: StatefulDataLoader(given(100), batch_size=None, num_workers=processes)
-            self.core = fake_core.Core(SLOTS)
-            self.assertEqual(self.train(make()), list(range(100)))
-            self.assertEqual(self.go_on_at(make(), 80), list(range(80, 100)))
-            self.assertEqual(self.go_on_at(make(), 10), list(range(10, 100)))
+            return {}
+        return use(StatefulDataLoader)
+
+    def test_a_loader_of_torchdata_goes_on_from_its_newest_state(self):
+        def check(loader):
+            for processes in (0, 2):
+                make = lambda: loader(given(100), batch_size=None, num_workers=processes)
+                self.core = fake_core.Core(SLOTS)
+                self.assertEqual(self.train(make()), list(range(100)))
+                self.assertEqual(self.go_on_at(make(), 80), list(range(80, 100)))
+                self.assertEqual(self.go_on_at(make(), 10), list(range(10, 100)))
+        self.stateful(check)
 
     def test_padding_is_checked(self):
         for padding in ("0", 0.5, True, {"user": 1.5}):

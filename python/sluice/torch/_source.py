@@ -169,28 +169,26 @@ def seed_of(*parts: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
 
 
-class _Generator(torch.Generator):
-    """One of ours, in a loader or a sampler to which the script has given none."""
+def seed_draws(batches: Any, seed: int, rank: int) -> None:
+    """Lets a loader and its samplers draw from generators of their own, which begin with this seed, the epoch's.
 
-
-def seed_draws(batches: Any, seed: int) -> list[torch.Generator]:
-    """Lets a loader and its samplers draw from generators of ours, beginning with this seed.
-
-    Without one they draw from torch's own, which the loop seeds before each batch, on another thread. A loader draws the seeds
-    of its processes alone, so it always gets one of ours. Returns the samplers' generators that the script has made.
+    Torch's own generator is seeded before each batch, by the loop, on another thread; and what a generator has drawn before is
+    in no checkpoint. So each generator is seeded anew, also those of the script. Torch's samplers draw by rank; where there is
+    a sampler of another class, which may deal one order to all ranks, each rank draws the same.
     """
     if not hasattr(batches, "sampler"):
-        return []
-    made = []
-    for part in (batches, *_samplers(batches)):
-        generator = getattr(part, "generator", part)
-        if generator in (None, torch.default_generator) or (part is batches and isinstance(generator, torch.Generator)):
-            part.generator = _Generator().manual_seed(seed)
-        elif isinstance(generator, _Generator):
-            generator.manual_seed(seed)
-        elif isinstance(generator, torch.Generator):
-            made.append(generator)
-    return made
+        return
+    samplers = _samplers(batches)
+    by_rank = seed_of(seed, rank)
+    own = any(type(sampler).__module__.partition(".")[0] not in ("torch", "torchdata") for sampler in samplers)
+    for part in (batches, *samplers):
+        if not hasattr(part, "generator"):
+            continue
+        # A loader draws the seeds of its processes alone; a generator that its sampler shares would miss them later.
+        if part is batches or part.generator is None or part.generator is torch.default_generator:
+            part.generator = torch.Generator()
+        if isinstance(part.generator, torch.Generator):
+            part.generator.manual_seed(seed if own and part is not batches else by_rank)
 
 
 def _samplers(batches: Any) -> list[Any]:
@@ -205,7 +203,7 @@ class Loader:
     It has no position. If it has ``state_dict()`` and ``load_state_dict()``, as torchdata's StatefulDataLoader, a state is
     kept now and then, which goes into checkpoints. It goes on from the newest state that fits, or from the beginning of the
     epoch, and what is left up to the position is read and dropped. So its order must depend on the epoch alone: see
-    ``seed_draws``; generators that the script has made begin each epoch anew, from their first seed and the epoch.
+    ``seed_draws``.
 
     Args:
         core: The worker, which keeps the states.
@@ -218,12 +216,10 @@ class Loader:
         self._core = core
         self._batches = batches
         self._has_state = all(hasattr(batches, name) for name in ("state_dict", "load_state_dict"))
-        self._first_seeds: dict[torch.Generator, int] = {}
 
-    def read(self, epoch: int, start: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    def read(self, epoch: int, start: int, seed: int, rank: int) -> Iterator[Mapping[str, Any]]:
         """The batches of the epoch from number ``start`` on. ``seed`` is the epoch's (``seed_draws``)."""
-        for generator in seed_draws(self._batches, seed):
-            generator.manual_seed(seed_of(self._first_seeds.setdefault(generator, generator.initial_seed()), epoch))
+        seed_draws(self._batches, seed, rank)
         for owner in (self._batches, *_samplers(self._batches), getattr(self._batches, "dataset", None)):
             if hasattr(owner, "set_epoch"):
                 owner.set_epoch(epoch)
@@ -366,14 +362,14 @@ class SourceReader:
             return
         if self._converter is None:
             self._converter = Converter(self._core.numbers(), self._core.features(), self._padding)
-        seed = seed_of(self._core.seed(), epoch, "source", rank)
+        seed = seed_of(self._core.seed(), epoch, "source")
         if kind == "train" and self._loader is not None:
             _check_own_rank(rank, world)
-            given = self._loader.read(epoch, start, seed)
+            given = self._loader.read(epoch, start, seed, rank)
         else:
             arguments = (rank, world, epoch, start) if kind == "train" else (rank, world)
             made = own(*arguments) if callable(own) else own
-            seed_draws(made, seed)
+            seed_draws(made, seed, rank)
             given = iter(made)
         try:
             for batch in given:
