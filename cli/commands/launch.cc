@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -356,6 +358,8 @@ int Launch(const ParsedCommand& command) {
 constexpr absl::Duration kLookForJob = absl::Milliseconds(50);
 // How long the first program has to end by itself after another one has ended.
 constexpr absl::Duration kFirstEndsToo = absl::Seconds(2);
+// How long after an error of one worker the errors that it makes in others come.
+constexpr std::chrono::seconds kErrorsTogether(60);
 
 absl::StatusOr<std::string> InterpreterOf(const ParsedCommand& command) {
   const std::string name = command.Text("python");
@@ -480,21 +484,22 @@ int RunProgramsJob(const ParsedCommand& command, const WorkerProgram& program,
   return failures.empty() ? kDone : kJobFailed;
 }
 
-// Prints the error of a program (python/sluice/_process.py) as the last line of the launch: the
-// first of those left, since an error of one worker can make others fail. Returns the exit code of
-// the launch.
+// Prints the error of a program (python/sluice/_process.py) as the last line of the launch. An
+// error of one worker can make others fail, so it is the first of those that came with the newest:
+// a rank that was given up may have left its error hours before. Returns the exit code of the
+// launch.
 int ReportProgramsError(const WorkerProgram& program, uint32_t worker_num, int code) {
   if (code != kJobFailed) return code;
-  std::string first;
-  std::filesystem::file_time_type first_time;
+  std::map<std::filesystem::file_time_type, std::string> files;
   for (uint32_t rank = 0; rank < worker_num; ++rank) {
     const std::string file = absl::StrCat(program.folder, "/error.", rank);
     std::error_code lacking;
     const auto time = std::filesystem::last_write_time(file, lacking);
-    if (lacking || (!first.empty() && first_time <= time)) continue;
-    first_time = time;
-    first = Env::Real()->ReadFile(file).value_or("");
+    if (!lacking) files.emplace(time, file);
   }
+  if (files.empty()) return code;
+  const auto came_together = files.lower_bound(files.rbegin()->first - kErrorsTogether);
+  const std::string first = Env::Real()->ReadFile(came_together->second).value_or("");
   if (first.size() < 3) return code;
   PrintNote(PrintableLine(first.substr(2)));
   const bool begun = Env::Real()->Exists(program.job_file());

@@ -74,7 +74,7 @@ class Job:
             text = pathlib.Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-            raise JobFileError(f"the job's file {path!r} cannot be read: {why}; give that of a job in text format") from None
+            raise JobFileError(f"the job's file {path!r} cannot be read: {why}; give a job file in text format") from None
         job = cls(text, base_dir=os.path.dirname(os.path.abspath(path)))
         job._file = os.path.abspath(path)
         job._name = pathlib.Path(path).stem

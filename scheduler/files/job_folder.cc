@@ -163,9 +163,13 @@ void JobFolder::GiveUpUploads(const JobConfig& config) {
       {ModelFolder(config), nullptr}};
   // Another job may be writing to a folder that this one names and does not own: it never began, or
   // only its end is written again.
-  if (config.checkpoint().dir().empty() || checkpoints_owner_.has_value())
+  const auto owns = [&](const std::string& dir, const std::optional<FolderOwner>& owner) {
+    return owner.has_value() || dir == config.output_dir();
+  };
+  if (config.checkpoint().dir().empty() || owns(config.checkpoint().dir(), checkpoints_owner_))
     folders.emplace_back(CheckpointRoot(config), IsCheckpointName);
-  if (exports_owner_.has_value()) folders.emplace_back(ExportRoot(config), is_export);
+  if (config.has_export_() && owns(ExportRoot(config), exports_owner_))
+    folders.emplace_back(ExportRoot(config), is_export);
   for (const auto& [folder, holds_saves] : folders) {
     const absl::Status given_up = GiveUpSaves(folder, holds_saves, env_);
     if (given_up.ok()) continue;

@@ -171,16 +171,18 @@ class ExportChainTest(ExportTest):
                              "--set=export.dir=%s" % (self.tmp / "run" / "export"), job=self.job, name="other", expect=1)
         self.assertIn("holds exports of the job with output_dir %s" % (self.tmp / "run"), out)
 
-    def test_a_chain_holds_when_a_pserver_is_drained_between_its_members(self):
+    def test_a_drained_pserver_ends_a_chain_that_holds_and_another_one_begins(self):
         launcher = self.start_exports("--server_num=2", "--set=checkpoint.every_steps=90")
-        self.await_members(launcher, 3)
+        before = self.await_members(launcher, 3)
         out = self.sluice("drain", self.tmp / "run.log", "1")
         job = self.status(self.tmp / "run.log")["jobs"][0]
         self.assertEqual(int(job["recovery"]["scalings"]), 1, out)
         step = int(job["global_step"])
         chain = self.await_chain(launcher, lambda now: len(now) > 2 and now[-2].step > step)
         self.end(launcher)
-        self.assertEqual(self.applied(chain), self.model_at(chain[-1].step))
+        self.assertNotEqual(chain[0].folder, before[0].folder)
+        for one in (before, chain):
+            self.assertEqual(self.applied(one), self.model_at(one[-1].step))
 
     def test_kills_within_exports_leave_chains_that_hold(self):
         launcher = self.start_exports("--server_num=2", "--set=checkpoint.every_steps=90", "--set=recovery.max_losses=100")

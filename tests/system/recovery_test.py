@@ -189,7 +189,7 @@ train { batch_size: 8 seed: 3 }
             run = "%s_%s_%d" % (name, phase, attempt)
             launcher = self.start_launch(*SHAPE, FEW_EPOCHS, *flags, name=run)
             wait_until(lambda: launcher.poll() is not None or "running, %s, epoch 2" % phase in self.output(run),
-                       lambda: "phase %s:\n%s" % (phase, self.output(run)))
+                       lambda: "phase %s:\n%s" % (phase, self.output(run)), pause=0.005)
             if launcher.poll() is None:
                 kill_unless_over(self.pid_of("pserver", 0, run))
             result = self.result(launcher, run)

@@ -89,10 +89,11 @@ def kill_unless_over(pid, number=signal.SIGKILL):
     return True
 
 
-def wait_until(condition, what, within=PATIENCE):
+def wait_until(condition, what, within=PATIENCE, pause=0.05):
     """Polls `condition` until it is true; fails with `what`. Give `within` only where the product promises the time.
 
-    A state from before what the test did must not satisfy the condition.
+    A state from before what the test did must not satisfy the condition. `pause`: seconds between two looks; less for a state that
+    passes soon.
     """
     seconds = within * TIME_SCALE
     deadline = time.monotonic() + seconds
@@ -104,7 +105,7 @@ def wait_until(condition, what, within=PATIENCE):
             return value
         if late:
             raise AssertionError("not within %s s: %s" % (seconds, what() if callable(what) else what))
-        time.sleep(min(0.5, max(0.05, time.monotonic() - begin)))  # a condition may start a program
+        time.sleep(min(0.5, max(pause, time.monotonic() - begin)))  # a condition may start a program
 
 
 def processes_naming(text):

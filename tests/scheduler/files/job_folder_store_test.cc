@@ -144,6 +144,15 @@ TEST_F(JobFolderStoreTest, AJobThatNeverBeganLeavesTheUploadsOfAnotherInFoldersT
   EXPECT_EQ(env_.store.open_uploads(), 2u);
 }
 
+TEST_F(JobFolderStoreTest, UploadsForCheckpointsInTheOutputFolderItselfAreGivenUp) {
+  OutputAction started = Action(OutputAction::kStarted, "job-1", 1);
+  started.config.mutable_checkpoint()->set_dir(started.config.output_dir());
+  env_.store.BeginUpload(absl::StrCat("b/out/step-3/t-0.", kId, ".shard"));
+  auto folder = Folder();
+  ASSERT_TRUE(folder->Begin(started).ok());
+  EXPECT_EQ(env_.store.open_uploads(), 0u);
+}
+
 TEST_F(JobFolderStoreTest, AStoreThatRefusesToListUploadsCostsOneWarning) {
   env_.transport.answer = [&](const HttpRequest& request) -> absl::StatusOr<HttpResponse> {
     if (absl::EndsWith(request.url, "uploads=")) return Answer(403);
