@@ -38,7 +38,7 @@ absl::Status CheckIsOutside(const std::string& output, const std::string& input)
   const bool same = path == folder || std::filesystem::equivalent(path, folder, error);
   if (!same && !absl::StartsWith(path, folder + "/")) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      output, same ? " is" : " lies in", " the folder that is read",
+      "--output=", output, same ? " is" : " lies in", " the folder that is read",
       output == input ? "" : absl::StrCat(" (", input, ")"), "; give an output outside of it"));
 }
 
