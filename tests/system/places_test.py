@@ -1,4 +1,5 @@
 """Data on a store that speaks S3's protocol and checks signatures, through a proxy that breaks some answers."""
+import contextlib
 import gzip
 import http.client
 import http.server
@@ -40,6 +41,7 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
     signed for another are refused as S3 does; "": for any. `sent`: bytes of GET's answers by path; `ranges`: their first and last bytes. `tls`: the
     context to speak TLS with."""
     daemon_threads = True
+    conditional = threading.Lock()  # moto looks at a condition and writes in two steps: of two that write at once both may succeed
 
     def __init__(self, store_port, tls=None):
         proxy = self
@@ -74,14 +76,16 @@ class FaultyProxy(http.server.ThreadingHTTPServer):
                     return
                 if fault == "slow" or isinstance(fault, float):
                     time.sleep(0.5 if fault == "slow" else fault)
-                store = http.client.HTTPConnection("127.0.0.1", store_port, timeout=60)
-                store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                for name, value in self.headers.items():
-                    store.putheader(name, value)
-                store.endheaders(body or None)
-                answer = store.getresponse()
-                body = answer.read()
-                store.close()
+                alone = self.command in ("PUT", "POST") and ("If-Match" in self.headers or "If-None-Match" in self.headers)
+                with proxy.conditional if alone else contextlib.nullcontext():
+                    store = http.client.HTTPConnection("127.0.0.1", store_port, timeout=60)
+                    store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                    for name, value in self.headers.items():
+                        store.putheader(name, value)
+                    store.endheaders(body or None)
+                    answer = store.getresponse()
+                    body = answer.read()
+                    store.close()
                 proxy.after(self.command, self.path)
                 if fault == "lost":
                     self.close_connection = True
