@@ -80,9 +80,15 @@ std::string Count(const DistinctSketch& distinct) {
   return absl::StrCat(distinct.exact() ? "" : "about ", distinct.Count());
 }
 
-// Rounded so that a person can read it, and the model does not care.
-double Rounded(double value) {
-  return std::strtod(absl::StrFormat("%.4g", value).c_str(), nullptr);
+// Rounded so that a person can read it, and the model does not care: with at least three digits of
+// `spread`, the standard deviation of what it is compared with, which may be far below the value.
+double Rounded(double value, double spread) {
+  constexpr double kAll = 17;
+  double digits = 4;
+  if (std::abs(value) > spread)
+    digits = spread > 0 ? 4 + std::floor(std::log10(std::abs(value) / spread)) : kAll;
+  const int precision = static_cast<int>(std::min(digits, kAll));
+  return std::strtod(absl::StrFormat("%.*g", precision, value).c_str(), nullptr);
 }
 
 class Proposer {
@@ -291,8 +297,8 @@ class Proposer {
       numeric->set_multi_value_delimiter(column.parts_delimiter());
     const ColumnProfile::Moments& moments = column.part_moments();
     if (moments.stddev() > 0) {
-      numeric->mutable_z_score()->set_mean(Rounded(moments.mean));
-      numeric->mutable_z_score()->set_stddev(Rounded(moments.stddev()));
+      numeric->mutable_z_score()->set_mean(Rounded(moments.mean, moments.stddev()));
+      numeric->mutable_z_score()->set_stddev(Rounded(moments.stddev(), moments.stddev()));
       // As the mean of all, so that a missing vector says nothing.
       if (column.missing() > 0) numeric->set_default_value(numeric->z_score().mean());
     }
@@ -330,11 +336,11 @@ class Proposer {
     const ColumnProfile::Moments& moments = log ? column.log_moments() : column.moments();
     if (log) numeric->set_log(true);
     if (moments.stddev() > 0) {
-      numeric->mutable_z_score()->set_mean(Rounded(moments.mean));
-      numeric->mutable_z_score()->set_stddev(Rounded(moments.stddev()));
+      numeric->mutable_z_score()->set_mean(Rounded(moments.mean, moments.stddev()));
+      numeric->mutable_z_score()->set_stddev(Rounded(moments.stddev(), moments.stddev()));
     }
     if (column.missing() > 0 && !FormatOf(table_.shape.data).numbered)
-      numeric->set_default_value(Rounded(q[1]));
+      numeric->set_default_value(Rounded(q[1], column.moments().stddev()));
     if (buckets) {
       for (const double boundary : Boundaries(column)) numeric->add_boundaries(boundary);
       if (numeric->boundaries_size() > 0) numeric->set_keep_numeric(true);
@@ -362,7 +368,8 @@ class Proposer {
     }
     std::vector<double> boundaries;
     for (const double value : found) {
-      const double boundary = column.kind() == ColumnKind::kInteger ? value : Rounded(value);
+      const double boundary =
+          column.kind() == ColumnKind::kInteger ? value : Rounded(value, column.moments().stddev());
       if (boundary > least && (boundaries.empty() || boundary > boundaries.back()))
         boundaries.push_back(boundary);
     }

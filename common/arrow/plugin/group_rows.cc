@@ -126,6 +126,7 @@ arrow::Result<std::unique_ptr<parquet::arrow::FileReader>> GroupRows::NewReader(
   parquet::ArrowReaderProperties properties(/*use_threads=*/false);
   properties.set_batch_size(choice_.batch_rows);
   properties.set_pre_buffer(false);  // it would keep all groups in memory
+  properties.set_coerce_int96_timestamp_unit(kInt96Unit);
   for (const int leaf : dictionaries_) properties.set_read_dictionary(leaf, true);
   return parquet::arrow::FileReader::Make(
       arrow::default_memory_pool(),

@@ -27,6 +27,8 @@ inline constexpr int64_t kMostWholeBytes = 64 << 20;
 // that one request fetches of several columns.
 inline constexpr int64_t kMostHoleBytes = 8 << 10;
 inline constexpr int64_t kMostRangeBytes = 32 << 20;
+// Times of INT96 have days of any year; nanoseconds would hold those of 1677 to 2262 only.
+inline constexpr arrow::TimeUnit::type kInt96Unit = arrow::TimeUnit::MICRO;
 
 // An open file, from which row groups are read.
 struct OpenedFile {

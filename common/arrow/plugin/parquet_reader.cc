@@ -104,6 +104,7 @@ arrow::Status Open(SluiceParquetReader* reader) {
     return arrow::Status::NotImplemented("the file is encrypted");
   parquet::ArrowReaderProperties properties(/*use_threads=*/false);
   properties.set_pre_buffer(false);
+  properties.set_coerce_int96_timestamp_unit(kInt96Unit);
   ARROW_ASSIGN_OR_RAISE(
       reader->reader,
       parquet::arrow::FileReader::Make(arrow::default_memory_pool(), std::move(file), properties));

@@ -85,6 +85,12 @@ class PyarrowTest(unittest.TestCase):
                 # NaN equals nothing.
                 self.assertEqual(str(a[name].to_pylist()), str(b[name].to_pylist()))
 
+    def test_times_of_int96_may_have_any_year(self):
+        times = pa.array([datetime.datetime(9999, 12, 31), datetime.datetime(1600, 6, 1, 1, 2, 3, 4), datetime.datetime(2026, 1, 1), None],
+                         pa.timestamp("us"))
+        pq.write_table(pa.table({"t": times}), self.source, use_deprecated_int96_timestamps=True)
+        self.assertEqual(self.copied()["t"].to_pylist(), times.to_pylist())
+
     def test_every_type_comes_back(self):
         table = columns_of_every_type()
         pq.write_table(table, self.source, row_group_size=250)

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/config/job_config.h"
 #include "common/config/textproto_file.h"
 #include "model/built_in_models.h"
@@ -86,6 +87,23 @@ TEST(JobProposalTest, EachKindOfColumnGetsItsFeature) {
   EXPECT_EQ(p.Find("user_id_number"), nullptr);
   EXPECT_TRUE(p.Find("viewer.id")->has_categorical());
   EXPECT_EQ(p.proposal.job.data().max_bad_lines(), 0u);
+}
+
+TEST(JobProposalTest, ValuesFarFromZeroAreNotRoundedTogether) {
+  // A longitude within a town, and seconds of one minute.
+  const auto row = [](int i) {
+    return absl::StrCat(i % 2, ",",
+                        absl::StrFormat("%.6f", -122.4194 + (i * 7 % 1000 - 500) * 1e-5), ",",
+                        absl::StrFormat("%.1f", 1712345678 + i * 7 % 60 + 0.5));
+  };
+  const Proposed p = Propose("label,longitude,time", row);
+  ASSERT_NE(p.Find("longitude"), nullptr);
+  const auto& longitude = p.Find("longitude")->numeric();
+  EXPECT_NEAR(longitude.z_score().mean(), -122.4194, 0.01 * longitude.z_score().stddev());
+  EXPECT_NEAR(longitude.z_score().stddev(), 0.0029, 0.0001);
+  EXPECT_GE(longitude.boundaries_size(), 14);
+  ASSERT_NE(p.Find("time"), nullptr);
+  EXPECT_NEAR(p.Find("time")->numeric().z_score().mean(), 1712345678 + 30, 1);
 }
 
 TEST(JobProposalTest, CellsOfTheSameNumberOfFractionsAreVectors) {
