@@ -2057,12 +2057,20 @@ class SourceTest(FakeWorkerTest):
         data = torch.utils.data
         random_sampler = lambda **more: data.BatchSampler(data.RandomSampler(made, **more), 1, False)
         first = lambda batches: batches[0]
+
+        class Rows(data.Dataset):
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, rows):
+                return made[rows[0]]
         loaders = {
             "shuffles": lambda: data.DataLoader(made, batch_size=None, shuffle=True),
             "keeps its processes": lambda: data.DataLoader(made, batch_size=None, shuffle=True, num_workers=1,
                                                            persistent_workers=True, generator=torch.Generator().manual_seed(5)),
             "a sampler": lambda: data.DataLoader(made, batch_size=None, sampler=data.WeightedRandomSampler([1.0] * 8, 8)),
             "a sampler of batches": lambda: data.DataLoader(made, batch_sampler=random_sampler(), collate_fn=first),
+            "a sampler of batches for a dataset that makes them": lambda: data.DataLoader(Rows(), batch_size=None, sampler=random_sampler()),
             "a generator of the script": lambda: data.DataLoader(
                 made, batch_sampler=random_sampler(generator=torch.Generator().manual_seed(random.randrange(99))), collate_fn=first),
             "torch's generator": lambda: data.DataLoader(made, batch_size=None, shuffle=True, generator=torch.default_generator),

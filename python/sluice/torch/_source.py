@@ -192,9 +192,13 @@ def seed_draws(batches: Any, seed: int, rank: int) -> None:
 
 
 def _samplers(batches: Any) -> list[Any]:
-    batch_sampler = getattr(batches, "batch_sampler", None)
-    found = (getattr(batches, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None))
-    return [sampler for sampler in found if sampler is not None]
+    found: list[Any] = []
+    for name in ("sampler", "batch_sampler"):
+        sampler = getattr(batches, name, None)
+        while sampler is not None and not any(sampler is one for one in found):
+            found.append(sampler)
+            sampler = getattr(sampler, "sampler", None)  # one of batches has one of rows
+    return found
 
 
 class Loader:
