@@ -37,7 +37,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a file on a store or a server, to see how fast its place is.
+// How much of a file on a store or a server is read to see how fast its place is.
 constexpr uint64_t kFirstMeasuredBytes = 256 << 10, kMostMeasuredBytes = 8 << 20;
 constexpr double kSlowBytesPerSecond = 1e6;
 
@@ -152,7 +152,7 @@ absl::Status CheckTraceWritable(const std::string& file) {
                        [&](const std::string& why) { return NoTrace(file, why); });
 }
 
-// What was read of a file to see how fast its place is.
+// How many bytes of a file were read, and in what time, to see how fast its place is.
 struct Measured {
   uint64_t bytes = 0;
   double seconds = 0;

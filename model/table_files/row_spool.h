@@ -95,7 +95,7 @@ class SpooledRows : public ShardRows {
   absl::Status ReadRecords(const uint32_t* rows, size_t n, size_t stride, char* to) override;
 
  private:
-  // What was read last of a stretch.
+  // The bytes of the stretch that were read last.
   struct Piece {
     uint64_t first = 0, end = 0;  // rows
     std::string records;

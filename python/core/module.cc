@@ -382,7 +382,7 @@ class Worker {
     batch->given_as = given_as;
     return sources->Give(number, std::move(batch));
   }
-  // Of the job, with what flags of the launch say: the rows of a batch of a table, and the seed.
+  // The batch size for tables and the seed of the job, which flags of the launch may change.
   size_t BatchRows() const { return ServedJob().train().batch_size(); }
   uint64_t Seed() const { return ServedJob().train().seed(); }
   // The columns of an object with __arrow_c_stream__, for the newest request.

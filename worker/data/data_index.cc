@@ -81,7 +81,7 @@ class KeptCounts {
     }
   }
 
-  // What names the pieces [first, last) of a version of a file; "": it is kept nowhere.
+  // The name of the pieces [first, last) of a version of a file; "": their counts are not kept.
   std::string KeyOf(const LaneFile& file, uint64_t piece_bytes, uint64_t first,
                     uint64_t last) const {
     if (context_.line_counts.empty() || file.identity.tag.empty()) return "";

@@ -223,6 +223,16 @@ class CanResumeTest : public JobFilesTest {
     job_.set_worker_num(1);
     *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());
   }
+  // Gives the job a sparse table; returns its options.
+  TableConfig* AddEmbedding() {
+    Feature* const feature = job_.add_features();
+    feature->set_name("z");
+    feature->mutable_categorical();
+    job_.mutable_model()->mutable_wide_deep()->set_embedding_dim(2);
+    TableConfig* const table = job_.add_tables();
+    table->set_name("embedding");
+    return table;
+  }
   // A checkpoint of the job in its second epoch. `shards`: of its sparse table.
   void Make(uint32_t shards = 0) {
     const std::string folder = CheckpointFolder(dir_ + "/a/b/checkpoints", 8);
@@ -283,12 +293,7 @@ TEST_F(CanResumeTest, AJobThatDoesNotFitTheCheckpointIsRefused) {
 }
 
 TEST_F(CanResumeTest, ShardsOfATableWhoseRowsGoAreThoseOfTheCheckpoint) {
-  Feature* const feature = job_.add_features();
-  feature->set_name("z");
-  feature->mutable_categorical();
-  job_.mutable_model()->mutable_wide_deep()->set_embedding_dim(2);
-  TableConfig* const table = job_.add_tables();
-  table->set_name("embedding");
+  TableConfig* const table = AddEmbedding();
   table->mutable_expire()->set_after_steps(9);
   *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());
   Make(/*shards=*/2);
@@ -307,12 +312,7 @@ TEST_F(CanResumeTest, ShardsOfATableWhoseRowsGoAreThoseOfTheCheckpoint) {
 }
 
 TEST_F(CanResumeTest, WithoutACheckpointTheTablesAreThoseOfANewJob) {
-  Feature* const feature = job_.add_features();
-  feature->set_name("z");
-  feature->mutable_categorical();
-  job_.mutable_model()->mutable_wide_deep()->set_embedding_dim(2);
-  TableConfig* const table = job_.add_tables();
-  table->set_name("embedding");
+  TableConfig* const table = AddEmbedding();
   table->set_max_rows(2);
   table->mutable_evict();
   *request_.mutable_config() = *EffectiveJobConfig(job_, "", BuiltInSpecs());

@@ -49,7 +49,7 @@ TEST_F(RowSpoolTest, EachPartHasItsRecordsInOrder) {
 }
 
 TEST_F(RowSpoolTest, RowsOfAPartAreReadInTheOrderOfItsFileInFewReads) {
-  // Of part 1, in no order: the last stretch is in the file and in memory.
+  // Reads part 1 in no order: its last stretch is in the file and in memory.
   constexpr uint64_t kRows = 90000, kStretch = 100'000;
   constexpr size_t kRecord = 12;
   auto spool = *RowSpool::Create(dir_, kOutput, 2, kRecord, 0);

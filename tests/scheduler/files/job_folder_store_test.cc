@@ -99,7 +99,7 @@ TEST_F(JobFolderStoreTest, UploadsOfKilledProcessesAreGivenUpByTheNextJobAndAtTh
   OutputAction started = Action(OutputAction::kStarted, "job-1", 1);
   started.config.mutable_export_()->set_every_steps(1);
   begin();
-  // Of other jobs, and of other programs.
+  // These belong to other jobs and other programs.
   killed("next/checkpoints/step-3");
   killed("checkpoints/next/step-3");
   killed("checkpoints/small");
